@@ -1,0 +1,117 @@
+//! A private PostgreSQL and RabbitMQ: loopback only, on free ports, with passwords of their own, in a state directory
+//! that one run owns. A run that was killed leaves nothing for long: the next one ends its servers.
+
+mod coordinates;
+mod directory;
+mod find;
+mod install;
+mod orphan;
+pub mod ports;
+mod postgres;
+mod rabbitmq;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use coordinates::{Coordinates, Endpoint, VARIABLE};
+pub use find::{Missing, Programs};
+pub use install::install;
+pub(crate) use orphan::MARK;
+pub use postgres::Postgres;
+pub use rabbitmq::RabbitMq;
+
+use coordinates::derive;
+use directory::{Fate, StateDirectory};
+
+/// Both servers, running. Dropping them ends them at once; [`Servers::stop`] stops those cleanly whose data is kept.
+pub struct Servers {
+    pub postgres: Postgres,
+    pub broker: RabbitMq,
+    secret: String,
+    directory: Arc<StateDirectory>,
+}
+
+impl Servers {
+    /// Fresh servers for a test run, or for one test that breaks them. Their data goes with them, and stands in memory
+    /// where there is room.
+    ///
+    /// # Errors
+    /// A server is [`Missing`], too old, or does not come up.
+    pub async fn start() -> anyhow::Result<Self> {
+        Self::start_in(StateDirectory::fresh().await?).await
+    }
+
+    /// The servers of this name, with their data from the last time.
+    ///
+    /// # Errors
+    /// As [`Servers::start`], or they run already.
+    pub async fn start_named(name: &str) -> anyhow::Result<Self> {
+        Self::start_in(StateDirectory::named(name).await?).await
+    }
+
+    async fn start_in(directory: StateDirectory) -> anyhow::Result<Self> {
+        let programs = Programs::find()?;
+        let secret = secret(&directory)?;
+        let directory = Arc::new(directory);
+        let (postgres, broker) = tokio::try_join!(
+            Postgres::start_new(directory.clone(), programs.clone(), derive(&secret, "superuser")),
+            RabbitMq::start_new(directory.clone(), programs, derive(&secret, "administrator")),
+        )?;
+        Ok(Servers { postgres, broker, secret, directory })
+    }
+
+    /// The servers that `saga test` started for this run.
+    ///
+    /// # Errors
+    /// It did not.
+    pub fn of_this_run() -> anyhow::Result<Coordinates> {
+        Coordinates::of_this_run()
+    }
+
+    pub fn coordinates(&self) -> Coordinates {
+        Coordinates {
+            directory: self.directory.path().to_owned(),
+            postgres: self.postgres.endpoint(),
+            broker: self.broker.endpoint(),
+            management_port: self.broker.management_port(),
+            secret: self.secret.clone(),
+        }
+    }
+
+    /// The state directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Stops both. The name server of RabbitMQ goes last, with the value.
+    ///
+    /// # Errors
+    /// One of them does not end.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        match self.directory.fate() {
+            Fate::Kept => tokio::try_join!(self.postgres.stop(), self.broker.stop()).map(drop),
+            Fate::Removed => tokio::try_join!(self.postgres.stop(), self.broker.kill()).map(drop),
+        }
+    }
+}
+
+/// What all passwords of this directory are derived from.
+fn secret(directory: &StateDirectory) -> anyhow::Result<String> {
+    let path = directory.path().join("secret");
+    if let Ok(secret) = fs::read_to_string(&path)
+        && !secret.is_empty()
+    {
+        return Ok(secret);
+    }
+    let secret = format!("{:032x}", rand::random::<u128>());
+    directory.write(&path, &secret, 0o400)?;
+    Ok(secret)
+}
+
+/// The last lines of a log, for the error that ends with them.
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
+}

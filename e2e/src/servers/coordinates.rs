@@ -1,0 +1,83 @@
+//! How to reach a run's servers: what `saga test` hands to the tests.
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+/// Every listener of ours is here and nowhere else.
+pub(crate) const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// The variable that names the file with the coordinates.
+pub const VARIABLE: &str = "SAGA_SERVERS";
+
+/// One server and its administrator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Endpoint {
+    pub host: Ipv4Addr,
+    pub port: u16,
+    pub user: String,
+    pub password: String,
+}
+
+impl Endpoint {
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((self.host, self.port))
+    }
+}
+
+/// Where a run's servers are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Coordinates {
+    /// The state directory: what its owner starts carries its path.
+    pub directory: PathBuf,
+    pub postgres: Endpoint,
+    /// AMQP; the same user administrates.
+    pub broker: Endpoint,
+    pub management_port: u16,
+    /// What every password is derived from.
+    pub secret: String,
+}
+
+impl Coordinates {
+    /// The coordinates of the servers that `saga test` started for this run.
+    ///
+    /// # Errors
+    /// It did not.
+    pub fn of_this_run() -> anyhow::Result<Self> {
+        let path = env::var_os(VARIABLE).context("no servers to test on: run `cargo saga test`")?;
+        let text = fs::read_to_string(&path).context("the servers of this run are gone: run `cargo saga test`")?;
+        serde_json::from_str(&text).context("reading the servers' coordinates")
+    }
+
+    /// The password of a role or user: each has its own.
+    pub fn password_of(&self, name: &str) -> String {
+        derive(&self.secret, name)
+    }
+
+    /// Connects as superuser to a database.
+    pub fn superuser(&self, database: &str) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass()
+            .host(&self.postgres.host.to_string())
+            .port(self.postgres.port)
+            .username(&self.postgres.user)
+            .password(&self.postgres.password)
+            .database(database)
+            .ssl_mode(PgSslMode::Disable)
+    }
+
+    /// A URL of RabbitMQ's management API.
+    pub fn management(&self, path: &str) -> String {
+        format!("http://{}:{}/api/{path}", self.broker.host, self.management_port)
+    }
+}
+
+/// Passwords that stay the same as long as the data does, without keeping each.
+pub(crate) fn derive(secret: &str, name: &str) -> String {
+    hex::encode(&Sha256::digest(format!("{secret}/{name}"))[..16])
+}

@@ -1,0 +1,178 @@
+//! The directory that holds a run's data, with its own lock: RabbitMQ would open the same data twice without a word.
+//! Servers refuse to run as root, so for root it stands where another user can reach it.
+
+use std::env;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{User, geteuid};
+
+use crate::servers::orphan::{Manner, reap};
+
+/// What becomes of a state directory when its run ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Removed,
+    Kept,
+}
+
+/// A state directory that this process owns until it drops it.
+pub(crate) struct StateDirectory {
+    path: PathBuf,
+    fate: Fate,
+    /// As whom the servers run, when we are root.
+    user: Option<(u32, u32)>,
+    /// Held, never read; the kernel lets go when we die.
+    _lock: File,
+}
+
+const MEMORY: &str = "/dev/shm";
+/// A run of all tests makes some hundred databases of 8 MB and up to 1 GB of write-ahead log.
+const ROOM: u64 = 3 << 30;
+
+impl StateDirectory {
+    /// A fresh one. Clears away what killed runs left: their servers and their data.
+    pub(crate) async fn fresh() -> anyhow::Result<Self> {
+        let base = base()?;
+        // Held while we look around, so that nobody takes a directory for abandoned that is just being made.
+        let turn = File::create(base.join("turn"))?;
+        turn.lock()?;
+        for entry in fs::read_dir(&base)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("run-")
+                && let Ok(lock) = lock(&entry.path())
+            {
+                let abandoned = StateDirectory { path: entry.path(), fate: Fate::Removed, user: None, _lock: lock };
+                reap(&abandoned.path, Manner::AtOnce).await?;
+                abandoned.remove()?;
+            }
+        }
+        let path = base.join(format!("run-{:08x}", rand::random::<u32>()));
+        DirBuilder::new().mode(0o711).create(&path)?;
+        let lock = lock(&path)?;
+        Ok(StateDirectory { path, fate: Fate::Removed, user: server_user()?, _lock: lock })
+    }
+
+    /// The one of this name, with its data from the last time.
+    pub(crate) async fn named(name: &str) -> anyhow::Result<Self> {
+        let path = base()?.join(name);
+        DirBuilder::new().mode(0o711).recursive(true).create(&path)?;
+        let lock = lock(&path)?;
+        reap(&path, Manner::Gently).await?;
+        Ok(StateDirectory { path, fate: Fate::Kept, user: server_user()?, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn fate(&self) -> Fate {
+        self.fate
+    }
+
+    pub(crate) fn user(&self) -> Option<(u32, u32)> {
+        self.user
+    }
+
+    /// Makes a directory inside that only the servers' user can open.
+    pub(crate) fn make(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path.join(name);
+        DirBuilder::new().mode(0o700).recursive(true).create(&path)?;
+        self.give(&path)?;
+        Ok(path)
+    }
+
+    /// The same, in memory where there is room for a whole test run; the disk of a fresh run is not worth its writes.
+    pub(crate) fn make_in_memory(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let free = statvfs(MEMORY).map_or(0, |fs| fs.blocks_available() * fs.fragment_size());
+        if self.fate == Fate::Kept || free < ROOM {
+            return self.make(name);
+        }
+        let real = Path::new(MEMORY).join(format!("saga-{:016x}", rand::random::<u64>()));
+        let path = self.path.join(name);
+        // The link first: whoever clears up after us finds the data through it.
+        symlink(&real, &path)?;
+        DirBuilder::new().mode(0o700).create(&real)?;
+        self.give(&real)?;
+        Ok(path)
+    }
+
+    /// Writes a file that only the servers' user can read.
+    pub(crate) fn write(&self, path: &Path, content: &str, mode: u32) -> anyhow::Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => fs::write(path, "")?,
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        fs::write(path, content)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        self.give(path)
+    }
+
+    fn give(&self, path: &Path) -> anyhow::Result<()> {
+        if let Some((user, group)) = self.user {
+            chown(path, Some(user), Some(group)).with_context(|| format!("giving {} away", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self) -> anyhow::Result<()> {
+        for link in fs::read_dir(&self.path)?.flatten().filter(|entry| entry.path().is_symlink()) {
+            let real = fs::read_link(link.path())?;
+            if real.starts_with(MEMORY) && real.exists() {
+                fs::remove_dir_all(real)?;
+            }
+        }
+        fs::remove_dir_all(&self.path).with_context(|| format!("removing {}", self.path.display()))
+    }
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        if self.fate == Fate::Removed && self.path.exists() {
+            // A server that is just ending may still write: what is left goes with the next run.
+            let _ = self.remove();
+        }
+    }
+}
+
+/// Takes the directory's lock, or says who has it.
+fn lock(directory: &Path) -> anyhow::Result<File> {
+    let file = File::create(directory.join("lock"))?;
+    if file.try_lock().is_err() {
+        bail!("{} is in use by another run", directory.display());
+    }
+    Ok(file)
+}
+
+/// Where all state directories of this user stand.
+fn base() -> anyhow::Result<PathBuf> {
+    let us = geteuid();
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
+    let base = match cache {
+        Some(cache) if !us.is_root() && cache.is_absolute() => cache.join("saga"),
+        _ => PathBuf::from(format!("/var/tmp/saga-{us}")),
+    };
+    DirBuilder::new().mode(0o711).recursive(true).create(&base).with_context(|| format!("making {}", base.display()))?;
+    // In a folder that all may write to, someone else may have been first.
+    let found = fs::symlink_metadata(&base)?;
+    if !found.is_dir() || found.uid() != us.as_raw() {
+        bail!("{} is not a directory of ours", base.display());
+    }
+    Ok(base)
+}
+
+fn server_user() -> anyhow::Result<Option<(u32, u32)>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    for name in ["postgres", "nobody"] {
+        if let Some(user) = User::from_name(name)? {
+            return Ok(Some((user.uid.as_raw(), user.gid.as_raw())));
+        }
+    }
+    bail!("root needs a user `postgres` or `nobody` to run the servers as")
+}

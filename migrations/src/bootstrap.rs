@@ -1,0 +1,130 @@
+//! The database, and one role and one schema for each service: what must be there before the first table.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
+
+use crate::schema::{SCHEMAS, Schema};
+
+/// The password of each service's role, by the name of its schema: no service knows another's.
+#[derive(Clone, Debug, Default)]
+pub struct Passwords(pub BTreeMap<String, String>);
+
+impl Passwords {
+    fn of(&self, schema: &Schema) -> Option<&str> {
+        self.0.get(schema.name).map(String::as_str)
+    }
+}
+
+/// The oldest PostgreSQL that has everything the tables and sessions use.
+const OLDEST_POSTGRES: i32 = 150_000;
+
+/// Creates the database if it is missing, then a login role and a schema for each service.
+///
+/// # Errors
+/// The server is unreachable or older than PostgreSQL 15, the role may not create databases and roles, or a password
+/// is missing.
+pub async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> anyhow::Result<()> {
+    create_database(database).await?;
+    let mut connection = database.connect().await.context("connecting to the database")?;
+    let version: i32 =
+        sqlx::query_scalar("select current_setting('server_version_num')::int").fetch_one(&mut connection).await?;
+    if version < OLDEST_POSTGRES {
+        bail!("PostgreSQL 15 or newer is needed, this server is {}.{}", version / 10_000, version % 10_000);
+    }
+    // Roles belong to the whole server: two runs for two databases may meet here as well as two for one.
+    let mut transaction = connection.begin().await?;
+    sqlx::query("select pg_advisory_xact_lock(hashtext('saga.bootstrap'))").execute(&mut *transaction).await?;
+    let name = database.get_database().unwrap_or("saga");
+    run(&mut transaction, format!("revoke all on database {} from public", quoted(name))).await?;
+    run(&mut transaction, "revoke all on schema public from public".to_owned()).await?;
+    for schema in SCHEMAS {
+        let password = passwords.of(schema).with_context(|| format!("no password for the role of {}", schema.name))?;
+        create_role(&mut transaction, schema, name, password).await?;
+        create_schema(&mut transaction, schema).await?;
+    }
+    transaction.commit().await?;
+    connection.close().await?;
+    Ok(())
+}
+
+async fn create_database(database: &PgConnectOptions) -> anyhow::Result<()> {
+    let name = database.get_database().unwrap_or("saga");
+    let mut server = database.clone().database("postgres").connect().await.context("connecting to the server")?;
+    let exists: bool = sqlx::query_scalar("select exists (select 1 from pg_database where datname = $1)")
+        .bind(name)
+        .fetch_one(&mut server)
+        .await?;
+    if !exists {
+        let created = run(&mut server, format!("create database {}", quoted(name))).await;
+        // 42P04 and 23505: another run was faster.
+        let code = created.as_ref().err().and_then(|error| error.as_database_error()?.code().map(|c| c.to_string()));
+        if !matches!(code.as_deref(), None | Some("42P04" | "23505")) {
+            created.context("creating the database")?;
+        }
+    }
+    server.close().await?;
+    Ok(())
+}
+
+async fn create_role(
+    connection: &mut PgConnection,
+    schema: &Schema,
+    database: &str,
+    password: &str,
+) -> Result<(), sqlx::Error> {
+    let role = schema.role;
+    let exists: bool = sqlx::query_scalar("select exists (select 1 from pg_roles where rolname = $1)")
+        .bind(role)
+        .fetch_one(&mut *connection)
+        .await?;
+    let verb = if exists { "alter" } else { "create" };
+    let limit = schema.connection_limit;
+    let secret = password.replace('\'', "''");
+    run(
+        connection,
+        format!(
+            "{verb} role {role} login nosuperuser nocreatedb nocreaterole nobypassrls \
+        connection limit {limit} password '{secret}'"
+        ),
+    )
+    .await?;
+    run(connection, format!("grant connect on database {} to {role}", quoted(database))).await?;
+    // A statement that waits for ever would hold a loop for ever. Consumers shorten the lock's time-out themselves.
+    for (setting, value) in [
+        ("search_path", schema.name),
+        ("statement_timeout", "15s"),
+        ("lock_timeout", "5s"),
+        ("idle_in_transaction_session_timeout", "20s"),
+    ] {
+        run(connection, format!("alter role {role} set {setting} = '{value}'")).await?;
+    }
+    Ok(())
+}
+
+async fn create_schema(connection: &mut PgConnection, schema: &Schema) -> Result<(), sqlx::Error> {
+    let Schema { name, role, .. } = schema;
+    for statement in [
+        format!("create schema if not exists {name}"),
+        format!("grant usage on schema {name} to {role}"),
+        // What the owner creates here later is usable by the service at once, so no migration names a role.
+        format!("alter default privileges in schema {name} grant select, insert, update, delete on tables to {role}"),
+        format!("alter default privileges in schema {name} grant usage on sequences to {role}"),
+        format!("alter default privileges in schema {name} grant execute on functions to {role}"),
+    ] {
+        run(connection, statement).await?;
+    }
+    Ok(())
+}
+
+/// Runs a statement that names roles and schemas, which cannot be parameters. Every name in it is a constant of this
+/// crate or quoted.
+async fn run(connection: &mut PgConnection, statement: String) -> Result<(), sqlx::Error> {
+    connection.execute(AssertSqlSafe(statement)).await.map(drop)
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,41 @@
+//! Creates what the services find when they start: one role and one schema for each, and the tables inside.
+//! Runs as the owner of the schemas; the services have no right to change a table. Running it twice, or twice at
+//! once, is harmless: one waits for the other and finds nothing left to do.
+
+mod bootstrap;
+mod schema;
+
+pub use bootstrap::{Passwords, bootstrap};
+pub use schema::{SCHEMAS, Schema};
+
+use anyhow::Context as _;
+use sqlx::migrate::Migrator;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
+
+/// Creates the database if it is missing, then roles, schemas and tables.
+///
+/// # Errors
+/// The database is unreachable, the role may not create what is missing, or a migration fails.
+pub async fn migrate(database: &PgConnectOptions, passwords: &Passwords) -> anyhow::Result<()> {
+    bootstrap(database, passwords).await?;
+    for schema in SCHEMAS {
+        apply(database, schema).await.with_context(|| format!("migrating schema {}", schema.name))?;
+    }
+    Ok(())
+}
+
+/// Applies what is missing in one schema, on a connection of its own: a migration that fails would leave its
+/// advisory lock on a pooled session, and every later run would wait for it.
+async fn apply(database: &PgConnectOptions, schema: &Schema) -> anyhow::Result<()> {
+    let options = database.clone().options([("search_path", schema.name), ("lock_timeout", "60s")]);
+    let mut connection = options.connect().await?;
+    let migrations = schema.sources.iter().flat_map(|source| source.iter().cloned()).collect();
+    let migrated = Migrator::with_migrations(migrations).run_direct(None, &mut connection, false).await;
+    migrated.map_err(anyhow::Error::from)?;
+    for right in schema.rights {
+        connection.execute(*right).await.with_context(|| format!("granting `{right}`"))?;
+    }
+    connection.close().await?;
+    Ok(())
+}

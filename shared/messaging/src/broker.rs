@@ -1,0 +1,64 @@
+//! How to reach the broker. Each loop has a connection of its own: a broker in alarm blocks publishing connections,
+//! and a consumer must still be able to acknowledge.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::uri::AMQPUri;
+use lapin::{Connection, ConnectionProperties};
+
+use crate::error::Failure;
+
+/// A connection that is not there by then is given up and tried again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Seconds between heartbeats: a link that went silent is found after two of them.
+const HEARTBEAT: u16 = 10;
+/// Bytes of a frame: the client keeps buffers of this size for each connection; messages are small.
+const FRAME_MAX: u32 = 16_384;
+
+/// The address of a broker and the name under which a process appears there.
+#[derive(Clone)]
+pub struct Broker {
+    uri: Arc<AMQPUri>,
+    process: Arc<str>,
+}
+
+impl Broker {
+    /// # Errors
+    /// Permanent if `url` is no AMQP URL (`amqp://user:password@host:5672/vhost`).
+    pub fn new(url: &str, process: &str) -> Result<Broker, Failure> {
+        let mut uri: AMQPUri = url.parse().map_err(|reason: String| {
+            Failure::permanent("broker.url", format!("the broker's URL cannot be read: {reason}"))
+        })?;
+        uri.query.heartbeat.get_or_insert(HEARTBEAT);
+        uri.query.frame_max.get_or_insert(FRAME_MAX);
+        Ok(Broker { uri: Arc::new(uri), process: process.into() })
+    }
+
+    /// The name under which this process appears at the broker.
+    pub fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// Opens a connection that appears as `process.purpose`. It never recovers by itself: whoever owns it rebuilds
+    /// connection, channel and deliveries together.
+    ///
+    /// # Errors
+    /// Unavailable if the broker does not answer or refuses.
+    pub async fn connect(&self, purpose: &str) -> Result<Connection, Failure> {
+        let name = format!("{}.{purpose}", self.process);
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let connecting = Connection::connect_uri((*self.uri).clone(), properties);
+        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(connected) => Ok(connected?),
+            Err(_) => Err(Failure::unavailable("broker.connect_timeout", "the broker did not answer in time")),
+        }
+    }
+}
+
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Broker({}:{})", self.uri.authority.host, self.uri.authority.port)
+    }
+}

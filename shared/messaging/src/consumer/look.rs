@@ -1,0 +1,117 @@
+//! The consumer's regular look at its inbox: kept messages that are due are claimed and run. The attempt is counted
+//! and committed before the run, so a message that kills the process is found out.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+
+use super::Claims;
+use super::handler::Handler;
+use super::item::{Origin, Ticket, decode};
+use super::pipeline::Pipeline;
+use crate::error::Failure;
+use crate::inbox;
+use crate::session::within;
+
+/// How often the inbox is looked at when nothing is known to become due earlier.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl<H: Handler> Pipeline<H> {
+    pub(super) async fn look(&mut self) -> Result<(), Failure> {
+        self.next_look = Instant::now() + LOOK;
+        let (queue, deadly_after) = (self.queue, self.settings.deadly_after);
+        let due = within(inbox::look(&mut self.database, queue, deadly_after, self.is_ordered)).await?;
+        if due.released > 0 {
+            within(inbox::release(&mut self.database, queue)).await?;
+            self.next_look = Instant::now();
+        }
+        if due.deadly > 0 {
+            for id in within(inbox::park_deadly(&mut self.database, queue, deadly_after)).await? {
+                tracing::error!(messaging.message.id = id, status = "parked", error.type = "Technical",
+                    error.code = "message.kills_the_process", retryable = false,
+                    "{queue} parked a message that ended the process {deadly_after} times in a row");
+                super::intake::count(queue, "parked");
+            }
+        }
+        let running = i64::try_from(self.running_claims()).unwrap_or(i64::MAX);
+        let free = self.settings.retries_at_once - running;
+        if due.ordinary > 0 && free > 0 && !self.runs_alone {
+            self.claim(free, false).await?;
+            if due.ordinary > free {
+                self.next_look = Instant::now() + Duration::from_millis(20);
+            }
+        }
+        // Only when no other kept message runs: whoever dies with it would be suspected too.
+        if due.suspicious > 0 && self.running_claims() == 0 {
+            self.claim(1, true).await?;
+            self.runs_alone = self.running_claims() > 0;
+        } else if due.suspicious > 0 {
+            self.next_look = Instant::now() + Duration::from_millis(20);
+        }
+        Ok(())
+    }
+
+    async fn claim(&mut self, limit: i64, is_suspicious: bool) -> Result<(), Failure> {
+        let (busy, lease) = (self.slots.busy(), self.settings.lease);
+        let claiming = inbox::claim(&mut self.database, self.queue, limit, is_suspicious, &busy, lease);
+        let claimed = within(claiming).await?;
+        for message in &claimed {
+            lock(&self.claims).insert(message.raw.message_id.clone(), message.attempts);
+        }
+        crate::hold::point("consumer.claimed").await;
+        for message in claimed {
+            match decode(&*self.handler, self.queue, message.raw, Origin::Claimed(message.attempts)) {
+                Ok(item) => {
+                    let key = item.ticket.raw.key.clone();
+                    if let Some(item) = self.slots.enter(&key, item) {
+                        self.begin(item).await;
+                    }
+                }
+                Err((ticket, failure)) => self.park_unreadable(*ticket, message.attempts, &failure).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A kept message that an operator asked to try again, and that still nobody can read.
+    async fn park_unreadable(&mut self, ticket: Ticket, attempts: u32, failure: &Failure) -> Result<(), Failure> {
+        let kept =
+            inbox::Kept { raw: &ticket.raw, status: "parked", attempts, wait: Duration::ZERO, failure: Some(failure) };
+        within(inbox::keep_claimed(&mut self.database, self.queue, &kept)).await?;
+        self.forget_claim(&ticket);
+        Ok(())
+    }
+
+    pub(super) fn forget_claim(&mut self, ticket: &Ticket) {
+        if matches!(ticket.origin, Origin::Claimed(_)) {
+            lock(&self.claims).remove(&ticket.raw.message_id);
+            self.runs_alone = false;
+            // There may be more, or somebody who waited for this one.
+            self.next_look = self.next_look.min(Instant::now() + Duration::from_millis(5));
+        }
+    }
+
+    fn running_claims(&self) -> usize {
+        lock(&self.claims).len()
+    }
+}
+
+/// Takes back the attempts of claimed messages that were not run to an end: no fault of theirs.
+pub(super) async fn give_back_claims(
+    database: &mut PgConnection,
+    consumer: &str,
+    claims: &Claims,
+) -> Result<(), Failure> {
+    let open: Vec<(String, u32)> = lock(claims).iter().map(|(id, attempts)| (id.clone(), *attempts)).collect();
+    if !open.is_empty() {
+        inbox::give_back(database, consumer, &open).await?;
+        lock(claims).clear();
+    }
+    Ok(())
+}
+
+fn lock(claims: &Claims) -> std::sync::MutexGuard<'_, HashMap<String, u32>> {
+    claims.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,69 @@
+//! What becomes of a message whose run failed: it is kept in the inbox, to be tried again or for a person.
+
+use std::time::{Duration, Instant};
+
+use super::handler::{Delivery, Handler};
+use super::intake::{Aside, count};
+use super::item::{Origin, Ticket};
+use super::pipeline::Pipeline;
+use crate::error::{Class, Failure};
+use crate::hold;
+use crate::inbox::{self, Kept};
+use crate::session::within;
+
+impl<H: Handler> Pipeline<H> {
+    /// Writes the verdict in a small transaction of its own, then settles the message with the broker.
+    pub(super) async fn fail(
+        &mut self,
+        delivery: Delivery<H::Message>,
+        ticket: Ticket,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        let policy = self.handler.retry_policy(&delivery.message);
+        let attempt = delivery.attempt.number;
+        let again = failure.class() != Class::Permanent && !policy.is_last(attempt);
+        let (status, wait) = if again {
+            ("retrying", policy.backoff.delay(attempt).max(failure.wait().unwrap_or_default()))
+        } else {
+            ("parked", Duration::ZERO)
+        };
+        tell(self.queue, &delivery, &failure, status, wait);
+        let kept = Kept { raw: &ticket.raw, status, attempts: attempt, wait, failure: Some(&failure) };
+        match ticket.origin {
+            Origin::Fresh(_) => within(inbox::keep(&mut self.database, self.queue, &[kept])).await?,
+            Origin::Claimed(_) => within(inbox::keep_claimed(&mut self.database, self.queue, &kept)).await?,
+        }
+        // A crash here delivers a fresh message again; it is known by now, and lives on once.
+        hold::point("consumer.kept").await;
+        count(self.queue, status);
+        self.forget_claim(&ticket);
+        drop(delivery);
+        if again {
+            self.next_look = self.next_look.min(Instant::now() + wait);
+        }
+        if self.is_ordered {
+            let line = self.slots.disperse(&ticket.raw.key);
+            let aside = |ticket| Aside { ticket, status: "waiting", failure: None };
+            self.set_aside(line.into_iter().map(|item| aside(item.ticket)).collect()).await?;
+        }
+        self.leave(&ticket).await;
+        Ok(())
+    }
+}
+
+fn tell<M>(queue: &'static str, delivery: &Delivery<M>, failure: &Failure, status: &'static str, wait: Duration) {
+    let (span, reason) = (delivery.span(), failure.chain());
+    span.record("otel.status_code", "ERROR");
+    span.record("otel.status_description", failure.code());
+    span.record("error.type", "Technical");
+    span.record("outcome", status);
+    let event_type = &delivery.envelope.event_type;
+    if status == "retrying" {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(parent: span, error.code = failure.code(), retryable = true, status, wait_ms,
+            "{queue} will try {event_type} again: {reason}");
+    } else {
+        tracing::error!(parent: span, error.code = failure.code(), retryable = false, status,
+            "{queue} parked {event_type}: {reason}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Publishing a batch and learning what the broker did with each message. One task publishes on one channel, every
+//! confirm is awaited, and returned messages are told by their id: the client attaches a return to whichever confirm
+//! completes next, so a single confirm says nothing about its own message.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use futures::future::join_all;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Confirmation, Connection};
+
+use super::rows::Row;
+use super::span::{BatchSpan, PublishSpan};
+use crate::envelope::Envelope;
+use crate::error::Failure;
+use crate::topology::{Exchange, declare_exchange};
+
+/// AMQP's delivery mode for messages that the broker keeps on disk.
+const PERSISTENT: u8 = 2;
+
+/// After so many batches in a row without all confirms in time somebody else shall try.
+const PATIENCE: u32 = 2;
+
+/// A channel in confirm mode, reopened when the broker closes it.
+pub(super) struct Publisher<'a> {
+    process: &'a str,
+    connection: &'a Connection,
+    exchanges: &'static [Exchange],
+    confirm_deadline: Duration,
+    channel: Channel,
+    overdue: u32,
+}
+
+/// What the broker did with the rows of a batch. A row in neither is unknown and is sent again.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) taken: BTreeSet<i64>,
+    pub(super) refused: HashMap<i64, String>,
+}
+
+/// How publishing on one channel ended.
+enum Ended {
+    Well,
+    /// The broker closed the channel: all that was in flight is unknown.
+    Closed(String),
+    /// Not all confirms came in time.
+    Overdue,
+}
+
+impl<'a> Publisher<'a> {
+    pub(super) async fn open(
+        process: &'a str,
+        connection: &'a Connection,
+        exchanges: &'static [Exchange],
+        confirm_deadline: Duration,
+    ) -> Result<Publisher<'a>, Failure> {
+        let channel = open_channel(connection, exchanges, confirm_deadline).await?;
+        Ok(Publisher { process, connection, exchanges, confirm_deadline, channel, overdue: 0 })
+    }
+
+    /// Publishes all rows together. If the broker closes the channel over one of them, they are sent again one by
+    /// one, and the row over which it closes again is the one that is refused.
+    pub(super) async fn publish(&mut self, rows: &[Row]) -> Result<Outcome, Failure> {
+        let mut outcome = Outcome::default();
+        match self.publish_together(rows, &mut outcome).await? {
+            Ended::Well => self.overdue = 0,
+            Ended::Overdue => self.give_up_waiting().await?,
+            Ended::Closed(_) => {
+                self.reopen().await?;
+                for row in rows.chunks(1) {
+                    if outcome.refused.contains_key(&row[0].id) {
+                        continue;
+                    }
+                    match self.publish_together(row, &mut outcome).await? {
+                        Ended::Well => {}
+                        Ended::Overdue => {
+                            self.give_up_waiting().await?;
+                            break;
+                        }
+                        Ended::Closed(reason) => {
+                            outcome.refused.insert(row[0].id, reason);
+                            self.reopen().await?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn publish_together(&self, rows: &[Row], outcome: &mut Outcome) -> Result<Ended, Failure> {
+        let batch = BatchSpan::start(rows);
+        let mut spans: Vec<PublishSpan> = rows.iter().map(|row| batch.publish(row)).collect();
+        let confirming =
+            tokio::time::timeout(self.confirm_deadline, confirm_all(&self.channel, self.process, rows, &spans)).await;
+        let Ok(confirms) = confirming else {
+            for span in &mut spans {
+                span.fail("no confirm in time");
+            }
+            return Ok(Ended::Overdue);
+        };
+        let mut closed = None;
+        let mut acked = Vec::new();
+        let mut returned = HashMap::new();
+        for (confirm, (row, span)) in confirms.into_iter().zip(rows.iter().zip(&mut spans)) {
+            let (is_acked, message) = match confirm {
+                Ok(Confirmation::Ack(message)) => (true, message),
+                Ok(Confirmation::Nack(message)) => (false, message),
+                Ok(Confirmation::NotRequested) => {
+                    return Err(Failure::permanent("relay.no_confirms", "the channel is not in confirm mode"));
+                }
+                Err(error) => {
+                    span.fail("the channel was closed");
+                    closed.get_or_insert(error);
+                    continue;
+                }
+            };
+            if let Some(message) = message {
+                let id = message.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default();
+                returned.insert(id, format!("unroutable: {}", message.reply_text));
+            }
+            if is_acked {
+                acked.push(row);
+            } else {
+                span.fail("refused");
+                outcome.refused.insert(row.id, "the broker refused the message".to_owned());
+            }
+        }
+        if let Some(error) = closed {
+            // A return that belongs to a confirmed message may have got lost with the channel: nothing is certain.
+            return if self.connection.status().connected() {
+                Ok(Ended::Closed(error.to_string()))
+            } else {
+                Err(Failure::from(error))
+            };
+        }
+        let failed: HashSet<i64> = acked
+            .iter()
+            .filter_map(|row| {
+                let reason = returned.remove(&row.event_id.to_string())?;
+                outcome.refused.insert(row.id, reason);
+                Some(row.id)
+            })
+            .collect();
+        outcome.taken.extend(acked.iter().map(|row| row.id).filter(|id| !failed.contains(id)));
+        for (row, span) in rows.iter().zip(&mut spans) {
+            if let Some(reason) = outcome.refused.get(&row.id) {
+                span.fail(reason);
+            }
+        }
+        Ok(Ended::Well)
+    }
+
+    /// Late confirms must not meet new rows: the channel goes, and after two such batches the relay steps down.
+    async fn give_up_waiting(&mut self) -> Result<(), Failure> {
+        self.overdue += 1;
+        metrics::counter!("outbox_confirms_overdue_total").increment(1);
+        if self.overdue >= PATIENCE {
+            return Err(Failure::unavailable("broker.no_confirms", "the broker does not confirm in time"));
+        }
+        self.reopen().await
+    }
+
+    async fn reopen(&mut self) -> Result<(), Failure> {
+        let closing = self.channel.close(200, "reopening".into());
+        drop(tokio::time::timeout(Duration::from_millis(500), closing).await);
+        self.channel = open_channel(self.connection, self.exchanges, self.confirm_deadline).await?;
+        Ok(())
+    }
+}
+
+async fn open_channel(connection: &Connection, exchanges: &[Exchange], deadline: Duration) -> Result<Channel, Failure> {
+    let opening = async {
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        for exchange in exchanges {
+            declare_exchange(&channel, *exchange).await?;
+        }
+        Ok(channel)
+    };
+    match tokio::time::timeout(deadline, opening).await {
+        Ok(opened) => opened,
+        Err(_) => Err(Failure::unavailable("broker.channel_timeout", "the broker did not open a channel in time")),
+    }
+}
+
+/// Writes every frame before it waits for the first confirm; polled within this one task, so tags stay in order.
+async fn confirm_all(
+    channel: &Channel,
+    process: &str,
+    rows: &[Row],
+    spans: &[PublishSpan],
+) -> Vec<Result<Confirmation, lapin::Error>> {
+    let written = join_all(rows.iter().zip(spans).map(|(row, span)| write(channel, process, row, span))).await;
+    join_all(written.into_iter().map(|written| async { written?.await })).await
+}
+
+async fn write(
+    channel: &Channel,
+    process: &str,
+    row: &Row,
+    span: &PublishSpan,
+) -> Result<impl Future<Output = Result<Confirmation, lapin::Error>>, lapin::Error> {
+    // Mandatory: what no queue takes comes back instead of being dropped.
+    let options = BasicPublishOptions { mandatory: row.mandatory, ..BasicPublishOptions::default() };
+    let exchange = row.exchange.as_str().into();
+    let routing_key = row.routing_key.as_str().into();
+    channel.basic_publish(exchange, routing_key, options, &body(row), properties(process, row, span)).await
+}
+
+fn body(row: &Row) -> Vec<u8> {
+    let envelope = Envelope {
+        event_id: row.event_id,
+        event_type: row.event_type.clone(),
+        schema_version: row.schema_version.unsigned_abs(),
+        aggregate_type: row.aggregate_type.clone(),
+        aggregate_id: row.aggregate_id.clone(),
+        correlation_id: row.correlation_id.clone(),
+        causation_id: row.headers.causation_id,
+        saga_id: row.saga_id,
+        idempotency_key: row.headers.idempotency_key.clone(),
+        traceparent: row.headers.trace.traceparent.clone(),
+        occurred_at: row.created_at,
+        payload: row.payload.0.clone(),
+    };
+    // Every part of it was JSON or text before.
+    serde_json::to_vec(&envelope).unwrap_or_default()
+}
+
+fn properties(process: &str, row: &Row, span: &PublishSpan) -> BasicProperties {
+    let mut headers = FieldTable::default();
+    let mut set = |name: &str, value: &str| {
+        headers.insert(name.into(), AMQPValue::LongString(value.into()));
+    };
+    for (name, value) in span.context().entries() {
+        set(name, value);
+    }
+    if let Some(saga_id) = row.saga_id {
+        set("saga-id", &saga_id.to_string());
+    }
+    if let Some(causation_id) = row.headers.causation_id {
+        set("causation-id", &causation_id.to_string());
+    }
+    headers.insert("schema-version".into(), AMQPValue::ShortInt(row.schema_version));
+    headers.insert("sequence".into(), AMQPValue::LongLongInt(row.id));
+    BasicProperties::default()
+        .with_message_id(row.event_id.to_string().into())
+        .with_type(row.event_type.as_str().into())
+        .with_app_id(process.into())
+        .with_correlation_id(row.correlation_id.as_str().into())
+        .with_timestamp(row.created_at.unix_timestamp().unsigned_abs())
+        .with_content_type("application/json".into())
+        .with_delivery_mode(PERSISTENT)
+        .with_headers(headers)
+}
