@@ -6,7 +6,7 @@ mod bootstrap;
 mod schema;
 
 pub use bootstrap::{Passwords, bootstrap};
-pub use schema::{SCHEMAS, Schema};
+pub use schema::{MESSAGING, SCHEMAS, Schema};
 
 use anyhow::Context as _;
 use sqlx::migrate::Migrator;

@@ -15,7 +15,8 @@ pub struct Schema {
     pub(crate) connection_limit: u16,
 }
 
-static MESSAGING: Migrator = migrate!("./messaging");
+/// The tables of the messaging core alone: all that a service of one's own needs.
+pub static MESSAGING: Migrator = migrate!("./messaging");
 static EDGE: Migrator = migrate!("./edge");
 static ORDERS: Migrator = migrate!("./orders");
 static PAYMENTS: Migrator = migrate!("./payments");
