@@ -4,7 +4,8 @@ create table orders (
     saga_id        uuid not null constraint orders_have_one_saga unique,
     customer_id    text not null,
     correlation_id text not null,
-    trace_id       text,
+    -- Where the order was placed: deadlines and undos continue this trace.
+    trace          jsonb not null default '{}',
     total_amount   bigint not null constraint orders_cost_something check (total_amount > 0),
     currency       text not null,
     payment_method text not null,

@@ -10,6 +10,6 @@ create table payments (
     code       text,
     created_at timestamptz not null default now(),
     updated_at timestamptz not null default now(),
-    constraint payments_captured_have_an_amount check (status not in ('captured', 'refunded') or amount is not null)
+    constraint payments_captured_have_an_amount check (status <> 'captured' or amount is not null)
 );
 create index payments_order on payments (order_id);

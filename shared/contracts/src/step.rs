@@ -1,6 +1,7 @@
 //! The steps of the saga and the names of everything that is said about them. The one table from which senders and
 //! consumers take their message types.
 
+pub use messaging::participant::Direction;
 use serde::{Deserialize, Serialize};
 
 /// A step, in the order in which they are done; undone in reverse.
@@ -13,16 +14,6 @@ pub enum Step {
     Inventory,
     /// Hand the parcel to the carrier.
     Shipping,
-}
-
-/// Do or undo.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Take effect.
-    Do,
-    /// Give back, and make sure that nothing takes effect later.
-    Undo,
 }
 
 /// What a participant can answer.
@@ -131,21 +122,6 @@ impl Step {
     /// The type of the answer: `PaymentCaptured`. `None` where this step never gives it.
     pub fn answer(self, outcome: Outcome) -> Option<&'static str> {
         self.names().answers.iter().find(|(known, _)| *known == outcome).map(|(_, name)| *name)
-    }
-}
-
-impl Direction {
-    /// The name in rows and answers over HTTP.
-    pub fn name(self) -> &'static str {
-        match self {
-            Direction::Do => "do",
-            Direction::Undo => "undo",
-        }
-    }
-
-    /// The direction with this name.
-    pub fn named(name: &str) -> Option<Direction> {
-        [Direction::Do, Direction::Undo].into_iter().find(|direction| direction.name() == name)
     }
 }
 

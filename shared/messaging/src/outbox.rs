@@ -13,6 +13,9 @@ use crate::trace::TraceContext;
 /// Largest payload, in bytes: what is larger belongs into a store of its own, with a reference in the message.
 pub const LARGEST_PAYLOAD: usize = 256 * 1024;
 
+/// Longest name, in bytes: AMQP's short strings hold no more.
+const LONGEST_NAME: usize = 255;
+
 /// What stands in the column `headers`: everything that travels with the message and is not a column of its own.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -31,16 +34,13 @@ pub(crate) struct RowHeaders {
 /// the aggregate before they append.
 ///
 /// # Errors
-/// Permanent if a payload is larger than [`LARGEST_PAYLOAD`]; else as the database says.
+/// Permanent if a payload is larger than [`LARGEST_PAYLOAD`], or a type, correlation id, exchange or routing key longer
+/// than AMQP can carry: such a row could never be published. Else as the database says.
 pub async fn append(transaction: &mut PgConnection, messages: &[Message]) -> Result<(), Failure> {
     if messages.is_empty() {
         return Ok(());
     }
-    if let Some(message) = messages.iter().find(|message| message.payload.get().len() > LARGEST_PAYLOAD) {
-        let (kind, size) = (&message.message_type, message.payload.get().len());
-        let context = format!("the payload of {kind} has {size} bytes, {LARGEST_PAYLOAD} are allowed");
-        return Err(Failure::permanent("outbox.payload_too_large", context));
-    }
+    messages.iter().try_for_each(check)?;
     let headers: Vec<Json<RowHeaders>> = messages
         .iter()
         .map(|message| {
@@ -72,5 +72,19 @@ pub async fn append(transaction: &mut PgConnection, messages: &[Message]) -> Res
     )
     .execute(transaction)
     .await?;
+    Ok(())
+}
+
+fn check(message: &Message) -> Result<(), Failure> {
+    let (kind, size) = (&message.message_type, message.payload.get().len());
+    if size > LARGEST_PAYLOAD {
+        let context = format!("the payload of {kind} has {size} bytes, {LARGEST_PAYLOAD} are allowed");
+        return Err(Failure::permanent("outbox.payload_too_large", context));
+    }
+    let names = [kind, &*message.cause.correlation_id, &message.route.exchange, &message.route.routing_key];
+    if names.iter().any(|name| name.len() > LONGEST_NAME) {
+        let context = format!("a name in the message is longer than {LONGEST_NAME} bytes: {kind:.300}");
+        return Err(Failure::permanent("outbox.name_too_long", context));
+    }
     Ok(())
 }

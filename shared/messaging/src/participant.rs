@@ -21,12 +21,27 @@ pub enum Record {
 }
 
 /// Do the step or undo it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Direction {
     /// Take effect.
     Do,
-    /// Give back.
+    /// Give back, and make sure that nothing takes effect later.
     Undo,
+}
+
+impl Direction {
+    /// The name in rows and keys.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Do => "do",
+            Direction::Undo => "undo",
+        }
+    }
+
+    /// The direction with this name.
+    pub fn named(name: &str) -> Option<Direction> {
+        [Direction::Do, Direction::Undo].into_iter().find(|direction| direction.name() == name)
+    }
 }
 
 /// What the third party said.

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use uuid::Uuid;
 
 use crate::envelope::{Decode, Envelope};
@@ -53,6 +54,11 @@ impl<M> Delivery<M> {
     /// Permanent, if it names none.
     pub fn saga_id(&self) -> Result<Uuid, Failure> {
         self.envelope.saga_id.ok_or_else(|| Failure::permanent("message.without_saga", "the message names no saga"))
+    }
+
+    /// Puts what the business knows about the message on its span (`order.id`).
+    pub fn describe(&self, attribute: &'static str, value: impl ToString) {
+        self.span.set_attribute(attribute, value.to_string());
     }
 
     /// The span from delivery to commit: for events and attributes of this one message.

@@ -122,7 +122,8 @@ pub(super) async fn settle(
     Ok(())
 }
 
-/// Counts an attempt for each failed row and says when it is tried again; returns those times.
+/// Counts an attempt for each failed row and says when it is tried again; returns those times. What waits behind the
+/// row moves with it: left at an earlier time it would be due first, and overtake.
 pub(super) async fn fail(
     connection: &mut PgConnection,
     failed: &[Failed],
@@ -133,11 +134,18 @@ pub(super) async fn fail(
     }
     let waits: Vec<f64> = failed.iter().map(|row| backoff.delay(row.attempts + 1)).map(as_seconds).collect();
     let rows = sqlx::query!(
-        r#"update outbox o
-           set attempts = attempts + 1, last_error = f.reason, next_attempt_at = now() + f.wait * interval '1 second'
-           from unnest($1::bigint[], $2::text[], $3::float8[]) as f(id, reason, wait)
-           where o.id = f.id
-           returning o.id, o.next_attempt_at"#,
+        r#"with failed as (
+               update outbox o
+               set attempts = attempts + 1, last_error = f.reason,
+                   next_attempt_at = now() + f.wait * interval '1 second'
+               from unnest($1::bigint[], $2::text[], $3::float8[]) as f(id, reason, wait)
+               where o.id = f.id
+               returning o.id, o.aggregate_type, o.aggregate_id, o.next_attempt_at),
+           moved as (
+               update outbox o set next_attempt_at = f.next_attempt_at from failed f
+               where o.aggregate_type = f.aggregate_type and o.aggregate_id = f.aggregate_id and o.id <> f.id
+                 and o.next_attempt_at > '-infinity')
+           select id as "id!", next_attempt_at as "next_attempt_at!" from failed"#,
         &failed.iter().map(|row| row.id).collect::<Vec<_>>(),
         &failed.iter().map(|row| row.reason.clone()).collect::<Vec<_>>(),
         &waits

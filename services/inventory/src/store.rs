@@ -1,0 +1,4 @@
+//! Every statement of the inventory service. None of them begins or commits a transaction.
+
+pub(crate) mod reservations;
+pub(crate) mod stock;

@@ -1,0 +1,105 @@
+//! `POST /orders`: order, saga, first command and the answer under its key are written in one transaction.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use chassis::idempotency::{self, Claim, Key, StoredAnswer};
+use chassis::{Correlation, Json, Problem};
+use messaging::{Cause, Failure, TraceContext};
+use uuid::Uuid;
+
+use super::Api;
+use super::body::{Links, PlaceOrder, Placed, Total};
+use crate::domain::cart;
+use crate::progress;
+use crate::store::orders;
+use crate::store::sagas::OrderDetails;
+
+/// Places an order. A repeated request with the same key gets the first answer.
+#[utoipa::path(
+    post, path = "/orders", request_body = PlaceOrder,
+    params(
+        ("Idempotency-Key" = String, Header, description = "1 to 255 visible ASCII characters; its scope is customerId"),
+        ("X-Correlation-Id" = Option<String>, Header, description = "at most 128 of A-Za-z0-9._:-"),
+    ),
+    responses(
+        (status = 202, body = Placed, description = "accepted: its saga has begun"),
+        (status = 400, description = "malformed, or the key is missing", content_type = "application/problem+json"),
+        (status = 422, description = "invalid, an unknown product, or a key that was used for another order",
+         content_type = "application/problem+json"),
+        (status = 503, description = "not now; repeat with the same key", content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn place(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    correlation: Correlation,
+    Json(request): Json<PlaceOrder>,
+) -> Result<Response, Problem> {
+    let key = Key::from_headers(&headers)?;
+    let understood = serde_json::to_vec(&request).map_err(json_failure)?;
+    let fingerprint = idempotency::fingerprint("POST", "/orders", &understood);
+    let scope = &request.customer_id;
+
+    let mut transaction = api.pool.begin().await?;
+    match idempotency::begin(&mut transaction, scope, &key, &fingerprint).await? {
+        Claim::First => {}
+        Claim::Repeated(answer) => return Ok(answer.into_response()),
+        Claim::Mismatch => return Err(idempotency::reused()),
+    }
+    let lines = cart::merge(&request.lines());
+    let skus: Vec<String> = lines.iter().map(|line| line.sku.clone()).collect();
+    let products = orders::list_products(&mut transaction, &skus).await?;
+    // A refusal rolls back, and the key can be used for the corrected order.
+    let total = cart::total(&lines, &products)
+        .map_err(|rejection| Problem::unprocessable(rejection.code(), rejection.to_string()))?;
+
+    let (order_id, saga_id) = (Uuid::now_v7(), Uuid::now_v7());
+    let order = OrderDetails {
+        id: order_id,
+        correlation_id: correlation.or(order_id),
+        trace: TraceContext::current(),
+        total,
+        payment_method: request.payment_method.clone(),
+        shipping: request.shipping(),
+        lines,
+    };
+    orders::insert(&mut transaction, saga_id, scope, &order).await?;
+    let cause = Cause::new(order.correlation_id.clone()).within_saga(saga_id);
+    progress::start(&mut transaction, &api.deadlines, saga_id, &order, cause).await?;
+    let answer = answer(&api, saga_id, &order)?;
+    idempotency::complete(&mut transaction, scope, &key, &answer).await?;
+    messaging::hold::point("order.before_commit").await;
+    // A crash before this line leaves nothing; after it, a repeat with the key gets this answer.
+    transaction.commit().await?;
+    messaging::hold::point("order.committed").await;
+    api.poke.poke();
+    tracing::info!(saga.id = %saga_id, order.id = %order_id, status = "running", "order accepted");
+    Ok(answer.into_response())
+}
+
+fn answer(api: &Api, saga_id: Uuid, order: &OrderDetails) -> Result<StoredAnswer, Failure> {
+    let placed = Placed {
+        order_id: order.id,
+        saga_id,
+        correlation_id: order.correlation_id.clone(),
+        trace_id: order.trace.trace_id(),
+        status: "pending",
+        total: Total { amount: order.total.amount, currency: order.total.currency.clone() },
+        links: links(api, order.id, order.trace.trace_id().as_deref()),
+    };
+    StoredAnswer::new(StatusCode::ACCEPTED, Some(format!("/orders/{}", order.id)), &placed)
+}
+
+/// Where to look next for an order.
+pub(super) fn links(api: &Api, order_id: Uuid, trace_id: Option<&str>) -> Links {
+    Links {
+        order: format!("/orders/{order_id}"),
+        timeline: format!("/orders/{order_id}/timeline"),
+        trace: trace_id.map(|trace_id| api.base.trace_url(trace_id)),
+    }
+}
+
+fn json_failure(error: serde_json::Error) -> Failure {
+    Failure::permanent("request.json", "a request that was read cannot be written").caused_by(error)
+}

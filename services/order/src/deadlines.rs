@@ -1,0 +1,137 @@
+//! Sweeps deadlines: rows, judged by the database's clock, each acted on once however many instances sweep. A
+//! deadline does not run while its command still waits in our own outbox, so an outage of the broker cancels nobody.
+
+use std::time::Duration;
+
+use contracts::step::Direction;
+use messaging::{Cause, Failure, Poke, Pulse, State, TraceContext, supervise};
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use crate::definition::Deadlines;
+use crate::domain::{Attempt, Event};
+use crate::progress::{self, Became, Happening};
+use crate::store::sagas::{self, Locked};
+use crate::store::steps::{self, StepRow};
+
+/// The longest time between two looks: a deadline that another instance wrote is found by then.
+const LOOK: Duration = Duration::from_secs(1);
+/// Sagas that one transaction moves on.
+const BATCH: i64 = 100;
+
+/// The loop over overdue steps.
+pub(crate) struct Sweep {
+    pub(crate) pool: PgPool,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) poke: Poke,
+}
+
+impl Sweep {
+    /// Works until `stop`.
+    pub(crate) async fn run(self, pulse: Pulse, stop: CancellationToken) {
+        supervise::supervise(&pulse, &stop, || async {
+            while !stop.is_cancelled() {
+                pulse.beat(State::Working);
+                let wait = self.step().await?;
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Acts on what is overdue and returns how long there is nothing to do.
+    async fn step(&self) -> Result<Duration, Failure> {
+        let due_in = sagas::next_deadline(&mut *self.pool.acquire().await?).await?;
+        match due_in {
+            Some(seconds) if seconds <= 0.0 => {}
+            Some(seconds) => return Ok(Duration::from_secs_f64(seconds).min(LOOK)),
+            None => return Ok(LOOK),
+        }
+        let mut transaction = self.pool.begin().await?;
+        let ids = sagas::lock_overdue(&mut transaction, BATCH).await?;
+        if ids.is_empty() {
+            // Somebody else holds them: an answer that is just being taken, or another sweep.
+            return Ok(Duration::from_millis(50));
+        }
+        let locked = sagas::lock(&mut transaction, &ids).await?;
+        // Read under the lock: an answer between the deadline and now counts.
+        let rows = steps::list(&mut transaction, &ids).await?;
+        let mut spans = Vec::new();
+        let mut happenings = Vec::new();
+        let mut moved = false;
+        for row in rows.iter().filter(|row| row.is_overdue) {
+            let Some(saga) = locked.iter().find(|saga| saga.id == row.saga_id) else { continue };
+            if row.is_unsent {
+                let time = self.deadlines.of(row.direction);
+                steps::postpone(&mut transaction, row.saga_id, row.step, row.direction, time).await?;
+                moved = true;
+                continue;
+            }
+            let span = open_span(saga, row);
+            happenings.push(happening(saga, row, &span));
+            spans.push(span);
+        }
+        let became = progress::advance(&mut transaction, &self.deadlines, &rows, happenings).await?;
+        // A crash before this line leaves the deadline overdue; after it, the next command is in the outbox.
+        transaction.commit().await?;
+        messaging::hold::point("deadline.committed").await;
+        self.poke.poke();
+        for (span, became) in spans.iter().zip(became) {
+            moved |= matches!(became, Became::Moved(_));
+            tell(span, became);
+        }
+        Ok(if moved { Duration::ZERO } else { LOOK })
+    }
+}
+
+fn happening<'a>(saga: &'a Locked, row: &StepRow, span: &Span) -> Happening<'a> {
+    let event = match row.direction {
+        Direction::Do => Event::DoDeadline(row.step),
+        Direction::Undo => Event::UndoDeadline(row.step, Attempt::Latest),
+    };
+    let cause = Cause {
+        correlation_id: saga.order.correlation_id.clone(),
+        causation_id: Some(row.command_id),
+        saga_id: Some(saga.id),
+        trace: TraceContext::of_span(span),
+    };
+    Happening { saga, event, cause, answer: None }
+}
+
+/// A deadline stays in the trace of its order.
+fn open_span(saga: &Locked, row: &StepRow) -> Span {
+    let span = tracing::info_span!(
+        parent: None,
+        "deadline",
+        otel.name = format!("deadline {} {}", row.direction.name(), row.step.name()),
+        correlation.id = saga.order.correlation_id,
+        saga.id = %saga.id,
+        order.id = %saga.order.id,
+        step.name = row.step.name(),
+        attempt = i64::from(row.attempts),
+        outcome = tracing::field::Empty,
+    );
+    let _: Result<(), _> = span.set_parent(saga.order.trace.restore());
+    span
+}
+
+fn tell(span: &Span, became: Became) {
+    match became {
+        Became::Moved(transition) => {
+            let (state, _) = transition.saga.state.names();
+            span.record("outcome", state);
+            tracing::warn!(parent: span, status = state, error.type = "Technical", error.code = "step_overdue",
+                "no answer in time: the saga is now {state}");
+        }
+        // The table has an asked step that its saga does not wait for: nothing here can have written that.
+        Became::Ignored(_) | Became::Nothing => {
+            tracing::error!(parent: span, status = "ignored", "a deadline of a step that nobody waits for");
+        }
+    }
+}

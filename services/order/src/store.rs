@@ -1,0 +1,6 @@
+//! Every statement of the order service. None of them begins or commits a transaction.
+
+pub(crate) mod actions;
+pub(crate) mod orders;
+pub(crate) mod sagas;
+pub(crate) mod steps;

@@ -1,0 +1,122 @@
+//! The rows of `orders` and `products`.
+
+use contracts::command::Line;
+use contracts::money::Money;
+use messaging::{Failure, TraceContext};
+use sqlx::PgConnection;
+use sqlx::types::Json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::sagas::{OrderDetails, Shipping, state};
+use crate::domain::State;
+use crate::domain::cart::Product;
+
+/// An order with what its saga says.
+pub(crate) struct OrderRow {
+    pub(crate) id: Uuid,
+    pub(crate) saga_id: Uuid,
+    pub(crate) correlation_id: String,
+    pub(crate) trace: TraceContext,
+    pub(crate) total: Money,
+    pub(crate) state: State,
+    pub(crate) reason: Option<(String, String)>,
+    pub(crate) created_at: OffsetDateTime,
+}
+
+/// Which orders to list.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) id: Option<Uuid>,
+    pub(crate) states: Option<Vec<String>>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) after: Option<Uuid>,
+    pub(crate) limit: i64,
+}
+
+/// The products with these names.
+pub(crate) async fn list_products(connection: &mut PgConnection, skus: &[String]) -> Result<Vec<Product>, Failure> {
+    let query = sqlx::query_as!(Product, "select sku, unit_amount, currency from products where sku = any($1)", skus);
+    Ok(query.fetch_all(connection).await?)
+}
+
+/// A new order.
+pub(crate) async fn insert(
+    connection: &mut PgConnection,
+    saga_id: Uuid,
+    customer_id: &str,
+    order: &OrderDetails,
+) -> Result<(), Failure> {
+    sqlx::query!(
+        r#"insert into orders (id, saga_id, customer_id, correlation_id, trace, total_amount, currency,
+                               payment_method, shipping, lines)
+           values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"#,
+        order.id,
+        saga_id,
+        customer_id,
+        order.correlation_id,
+        Json(&order.trace) as Json<&TraceContext>,
+        order.total.amount,
+        order.total.currency,
+        order.payment_method,
+        Json(&order.shipping) as Json<&Shipping>,
+        Json(&order.lines) as Json<&Vec<Line>>
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Orders in the order of their ids, newest last. Ids rise with time, so a page never skips what was there before.
+pub(crate) async fn list(connection: &mut PgConnection, filter: &Filter) -> Result<Vec<OrderRow>, Failure> {
+    let rows = sqlx::query!(
+        r#"select o.id, o.saga_id, o.correlation_id, o.trace as "trace: Json<TraceContext>", o.total_amount,
+                  o.currency, s.state, s.step, s.reason_code, s.reason_error_type, o.created_at
+           from orders o join sagas s on s.order_id = o.id
+           where ($1::uuid is null or o.id = $1) and ($2::text[] is null or s.state = any($2))
+             and ($3::text is null or o.correlation_id = $3) and ($4::uuid is null or o.id > $4)
+           order by o.id limit $5"#,
+        filter.id,
+        filter.states.as_deref(),
+        filter.correlation_id,
+        filter.after,
+        filter.limit
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(OrderRow {
+                id: row.id,
+                saga_id: row.saga_id,
+                correlation_id: row.correlation_id,
+                trace: row.trace.0,
+                total: Money { amount: row.total_amount, currency: row.currency },
+                state: state(&row.state, row.step.as_deref())?,
+                reason: row.reason_code.zip(row.reason_error_type),
+                created_at: row.created_at,
+            })
+        })
+        .collect()
+}
+
+/// One order.
+pub(crate) async fn find(connection: &mut PgConnection, id: Uuid) -> Result<Option<OrderRow>, Failure> {
+    let filter = Filter { id: Some(id), limit: 1, ..Filter::default() };
+    Ok(list(connection, &filter).await?.pop())
+}
+
+/// What the service has said about a saga: type, when it was written, and when it was published.
+pub(crate) async fn list_messages(
+    connection: &mut PgConnection,
+    saga_id: Uuid,
+) -> Result<Vec<(String, Uuid, OffsetDateTime, Option<OffsetDateTime>)>, Failure> {
+    let rows = sqlx::query!(
+        r#"select event_type as "event_type!", event_id as "event_id!", created_at as "created_at!", published_at
+           from outbox_log where saga_id = $1 order by id"#,
+        saga_id
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.event_type, row.event_id, row.created_at, row.published_at)).collect())
+}

@@ -1,0 +1,151 @@
+//! The rows of `sagas`, together with what never changes about their orders.
+
+use contracts::command::{Address, Line};
+use contracts::money::Money;
+use contracts::step::Step;
+use messaging::{Failure, TraceContext};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::domain::{ErrorType, Saga, State};
+
+/// How and where to an order travels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Shipping {
+    pub(crate) service: String,
+    #[serde(flatten)]
+    pub(crate) address: Address,
+}
+
+/// A saga under its row lock, and the order's details that its commands need.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    pub(crate) id: Uuid,
+    pub(crate) saga: Saga,
+    pub(crate) reason_code: Option<String>,
+    pub(crate) order: OrderDetails,
+}
+
+/// What the saga's commands and events say about its order.
+#[derive(Clone, Debug)]
+pub(crate) struct OrderDetails {
+    pub(crate) id: Uuid,
+    pub(crate) correlation_id: String,
+    pub(crate) trace: TraceContext,
+    pub(crate) total: Money,
+    pub(crate) payment_method: String,
+    pub(crate) shipping: Shipping,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// What is written about a saga after a transition.
+pub(crate) struct Change {
+    pub(crate) id: Uuid,
+    pub(crate) saga: Saga,
+    /// Set once, when the saga leaves `running`.
+    pub(crate) reason: Option<(String, ErrorType)>,
+}
+
+/// Locks sagas in the order of their ids. An id that is nobody's is left out.
+pub(crate) async fn lock(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Locked>, Failure> {
+    let rows = sqlx::query!(
+        r#"select s.id, s.state, s.step, s.has_settled, s.reason_code, o.id as order_id, o.correlation_id,
+                  o.trace as "trace: Json<TraceContext>", o.total_amount, o.currency, o.payment_method,
+                  o.shipping as "shipping: Json<Shipping>", o.lines as "lines: Json<Vec<Line>>"
+           from sagas s join orders o on o.id = s.order_id
+           where s.id = any($1) order by s.id for update of s"#,
+        ids
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Locked {
+                id: row.id,
+                saga: Saga { state: state(&row.state, row.step.as_deref())?, has_settled: row.has_settled },
+                reason_code: row.reason_code,
+                order: OrderDetails {
+                    id: row.order_id,
+                    correlation_id: row.correlation_id,
+                    trace: row.trace.0,
+                    total: Money { amount: row.total_amount, currency: row.currency },
+                    payment_method: row.payment_method,
+                    shipping: row.shipping.0,
+                    lines: row.lines.0,
+                },
+            })
+        })
+        .collect()
+}
+
+/// A new saga.
+pub(crate) async fn insert(connection: &mut PgConnection, id: Uuid, order_id: Uuid, saga: Saga) -> Result<(), Failure> {
+    let (state, step) = saga.state.names();
+    sqlx::query!(
+        "insert into sagas (id, order_id, state, step) values ($1, $2, $3, $4)",
+        id,
+        order_id,
+        state,
+        step.map(Step::name)
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Saves transitions, all in one statement.
+pub(crate) async fn save(connection: &mut PgConnection, changes: &[Change]) -> Result<(), Failure> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = changes.iter().map(|change| change.saga.state.names()).collect();
+    sqlx::query!(
+        r#"update sagas s
+           set state = c.state, step = c.step, has_settled = c.has_settled, updated_at = now(),
+               reason_code = coalesce(s.reason_code, c.reason_code),
+               reason_error_type = coalesce(s.reason_error_type, c.reason_error_type),
+               ended_at = case when c.is_final then now() end
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::boolean[])
+                as c(id, state, step, has_settled, reason_code, reason_error_type, is_final)
+           where s.id = c.id"#,
+        &changes.iter().map(|c| c.id).collect::<Vec<_>>(),
+        &names.iter().map(|(state, _)| (*state).to_owned()).collect::<Vec<_>>(),
+        &names.iter().map(|(_, step)| step.map(|s| s.name().to_owned())).collect::<Vec<_>>() as &[Option<String>],
+        &changes.iter().map(|c| c.saga.has_settled).collect::<Vec<_>>(),
+        &changes.iter().map(|c| c.reason.as_ref().map(|(code, _)| code.clone())).collect::<Vec<_>>()
+            as &[Option<String>],
+        &changes.iter().map(|c| c.reason.as_ref().map(|(_, kind)| kind.name().to_owned())).collect::<Vec<_>>()
+            as &[Option<String>],
+        &changes.iter().map(|c| c.saga.state.is_final()).collect::<Vec<_>>()
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Locks sagas that have an overdue step and that nobody else is looking at.
+pub(crate) async fn lock_overdue(connection: &mut PgConnection, limit: i64) -> Result<Vec<Uuid>, Failure> {
+    let query = sqlx::query_scalar!(
+        r#"select id from sagas where id in (
+               select saga_id from saga_steps where status = 'asked' and deadline <= now() order by deadline limit $1)
+           order by id for update skip locked"#,
+        limit
+    );
+    Ok(query.fetch_all(connection).await?)
+}
+
+/// When the next deadline comes, in seconds from now; negative if it has come.
+pub(crate) async fn next_deadline(connection: &mut PgConnection) -> Result<Option<f64>, Failure> {
+    let query = sqlx::query_scalar!(
+        r#"select extract(epoch from min(deadline) - now())::float8 from saga_steps where status = 'asked'"#
+    );
+    Ok(query.fetch_one(connection).await?)
+}
+
+/// The state that a row says. The table's constraints allow no other.
+pub(crate) fn state(name: &str, step: Option<&str>) -> Result<State, Failure> {
+    State::named(name, step.and_then(Step::named))
+        .ok_or_else(|| Failure::permanent("saga.unknown_state", format!("the table has an unknown state {name}")))
+}

@@ -1,0 +1,198 @@
+//! The rows of `saga_steps`: the history of a saga, one row for each do and undo that was asked.
+
+use std::time::Duration;
+
+use contracts::step::{Direction, Step};
+use messaging::Failure;
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::domain::{Ignored, Status};
+
+/// A do or undo that was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct StepRow {
+    pub(crate) saga_id: Uuid,
+    pub(crate) step: Step,
+    pub(crate) direction: Direction,
+    pub(crate) status: Status,
+    pub(crate) command_id: Uuid,
+    pub(crate) attempts: i32,
+    pub(crate) handler_attempts: Option<i32>,
+    pub(crate) asked_at: OffsetDateTime,
+    pub(crate) deadline: OffsetDateTime,
+    pub(crate) answered_at: Option<OffsetDateTime>,
+    pub(crate) error_code: Option<String>,
+    pub(crate) ignored_answer: Option<String>,
+    pub(crate) ignored_kind: Option<String>,
+    pub(crate) ignored_count: i32,
+    pub(crate) is_overdue: bool,
+    /// Whether its command still waits in our own outbox.
+    pub(crate) is_unsent: bool,
+}
+
+/// A command that is sent.
+pub(crate) struct Ask {
+    pub(crate) saga_id: Uuid,
+    pub(crate) step: Step,
+    pub(crate) direction: Direction,
+    pub(crate) command_id: Uuid,
+    pub(crate) time: Duration,
+}
+
+/// A status that a do or undo has come to.
+pub(crate) struct Marked {
+    pub(crate) saga_id: Uuid,
+    pub(crate) step: Step,
+    pub(crate) direction: Direction,
+    pub(crate) status: Status,
+    /// By an answer, not by a deadline or a person.
+    pub(crate) is_answered: bool,
+    pub(crate) code: Option<String>,
+    pub(crate) handler_attempts: Option<i32>,
+}
+
+/// An answer that changed nothing.
+pub(crate) struct IgnoredAnswer {
+    pub(crate) saga_id: Uuid,
+    pub(crate) step: Step,
+    pub(crate) direction: Direction,
+    pub(crate) answer: String,
+    pub(crate) kind: Ignored,
+}
+
+/// The steps of sagas, in the order in which they were asked.
+pub(crate) async fn list(connection: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<StepRow>, Failure> {
+    let rows = sqlx::query!(
+        r#"select t.saga_id, t.step, t.direction, t.status, t.command_id, t.attempts, t.handler_attempts, t.asked_at,
+                  t.deadline, t.answered_at, t.error_code, t.ignored_answer, t.ignored_kind, t.ignored_count,
+                  t.status = 'asked' and t.deadline <= now() as "is_overdue!",
+                  t.status = 'asked' and exists (select 1 from outbox o where o.event_id = t.command_id)
+                      as "is_unsent!"
+           from saga_steps t where t.saga_id = any($1) order by t.saga_id, t.asked_at, t.direction"#,
+        saga_ids
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let step = Step::named(&row.step);
+            let (direction, status) = (Direction::named(&row.direction), Status::named(&row.status));
+            let (Some(step), Some(direction), Some(status)) = (step, direction, status) else {
+                return Err(Failure::permanent("saga.unknown_step", "the table has an unknown step or status"));
+            };
+            Ok(StepRow {
+                saga_id: row.saga_id,
+                step,
+                direction,
+                status,
+                command_id: row.command_id,
+                attempts: row.attempts,
+                handler_attempts: row.handler_attempts,
+                asked_at: row.asked_at,
+                deadline: row.deadline,
+                answered_at: row.answered_at,
+                error_code: row.error_code,
+                ignored_answer: row.ignored_answer,
+                ignored_kind: row.ignored_kind,
+                ignored_count: row.ignored_count,
+                is_overdue: row.is_overdue,
+                is_unsent: row.is_unsent,
+            })
+        })
+        .collect()
+}
+
+/// Writes that commands were sent. A do or undo that is asked again counts an attempt and gets a new deadline.
+pub(crate) async fn ask(connection: &mut PgConnection, asks: &[Ask]) -> Result<(), Failure> {
+    if asks.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        r#"insert into saga_steps as t (saga_id, step, direction, status, command_id, deadline)
+           select saga_id, step, direction, 'asked', command_id, now() + time * interval '1 second'
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::float8[])
+                as a(saga_id, step, direction, command_id, time)
+           on conflict on constraint saga_steps_are_unique do update
+           set status = 'asked', command_id = excluded.command_id, attempts = t.attempts + 1, asked_at = now(),
+               deadline = excluded.deadline, answered_at = null, error_code = null, handler_attempts = null"#,
+        &asks.iter().map(|a| a.saga_id).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.step.name().to_owned()).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.direction.name().to_owned()).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.command_id).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.time.as_secs_f64()).collect::<Vec<_>>()
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Writes how dos and undos ended.
+pub(crate) async fn mark(connection: &mut PgConnection, marks: &[Marked]) -> Result<(), Failure> {
+    if marks.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        r#"update saga_steps t
+           set status = m.status, error_code = m.code, handler_attempts = m.handler_attempts,
+               answered_at = case when m.is_answered then now() else t.answered_at end
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::text[], $7::int[])
+                as m(saga_id, step, direction, status, is_answered, code, handler_attempts)
+           where t.saga_id = m.saga_id and t.step = m.step and t.direction = m.direction"#,
+        &marks.iter().map(|m| m.saga_id).collect::<Vec<_>>(),
+        &marks.iter().map(|m| m.step.name().to_owned()).collect::<Vec<_>>(),
+        &marks.iter().map(|m| m.direction.name().to_owned()).collect::<Vec<_>>(),
+        &marks.iter().map(|m| m.status.name().to_owned()).collect::<Vec<_>>(),
+        &marks.iter().map(|m| m.is_answered).collect::<Vec<_>>(),
+        &marks.iter().map(|m| m.code.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &marks.iter().map(|m| m.handler_attempts).collect::<Vec<_>>() as &[Option<i32>]
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Writes down answers that changed nothing.
+pub(crate) async fn ignore(connection: &mut PgConnection, answers: &[IgnoredAnswer]) -> Result<(), Failure> {
+    if answers.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        r#"update saga_steps t
+           set ignored_answer = i.answer, ignored_kind = i.kind, ignored_at = now(),
+               ignored_count = t.ignored_count + 1
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
+                as i(saga_id, step, direction, answer, kind)
+           where t.saga_id = i.saga_id and t.step = i.step and t.direction = i.direction"#,
+        &answers.iter().map(|i| i.saga_id).collect::<Vec<_>>(),
+        &answers.iter().map(|i| i.step.name().to_owned()).collect::<Vec<_>>(),
+        &answers.iter().map(|i| i.direction.name().to_owned()).collect::<Vec<_>>(),
+        &answers.iter().map(|i| i.answer.clone()).collect::<Vec<_>>(),
+        &answers.iter().map(|i| i.kind.name().to_owned()).collect::<Vec<_>>()
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Gives a do or undo its whole time again: its command has not left yet.
+pub(crate) async fn postpone(
+    connection: &mut PgConnection,
+    saga_id: Uuid,
+    step: Step,
+    direction: Direction,
+    time: Duration,
+) -> Result<(), Failure> {
+    sqlx::query!(
+        r#"update saga_steps set deadline = now() + $4 * interval '1 second'
+           where saga_id = $1 and step = $2 and direction = $3 and status = 'asked'"#,
+        saga_id,
+        step.name(),
+        direction.name(),
+        time.as_secs_f64()
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
