@@ -2,11 +2,13 @@
 //! kernel for a signal at our death it does; elsewhere the next run finds the orphans by their environment.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nix::sys::signal::{Signal, kill};
@@ -123,6 +125,14 @@ impl Drop for Child {
     }
 }
 
+/// Waits, without a runtime, until nothing runs under this pid: for whoever is being dropped.
+pub(crate) fn wait_gone(pid: i32) {
+    let begin = Instant::now();
+    while !is_gone(pid) && begin.elapsed() < Duration::from_secs(1) {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Whether nothing runs under this pid any more. A zombie is gone: whoever should reap it may be late.
 pub(crate) fn is_gone(pid: i32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -139,7 +149,8 @@ fn append(path: &Path) -> anyhow::Result<File> {
 fn setpriv() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let path = ["/usr/bin/setpriv", "/bin/setpriv"].map(PathBuf::from).into_iter().find(|path| path.exists())?;
+        let path = env::var_os("PATH")?;
+        let path = env::split_paths(&path).map(|directory| directory.join("setpriv")).find(|path| path.is_file())?;
         let help = std::process::Command::new(&path).arg("--help").output().ok()?;
         String::from_utf8_lossy(&help.stdout).contains("--pdeathsig").then_some(path)
     });

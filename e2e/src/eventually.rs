@@ -12,6 +12,8 @@ pub enum State<T> {
     Reached(T),
     /// What is there so far: shown when the deadline passes.
     Pending(String),
+    /// It can no longer be reached, and why.
+    Lost(String),
 }
 
 impl<T> State<T> {
@@ -38,6 +40,7 @@ pub async fn eventually<T>(
         let last = match look().await {
             Ok(State::Reached(value)) => return Ok(value),
             Ok(State::Pending(seen)) => seen,
+            Ok(State::Lost(why)) => bail!("never: {what}, because {why}"),
             Err(error) => format!("error: {error:#}"),
         };
         if begin.elapsed() >= deadline {

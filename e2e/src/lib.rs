@@ -7,7 +7,7 @@
 mod child;
 mod eventually;
 mod holds;
-mod jaeger;
+pub mod jaeger;
 mod otlp;
 mod proxy;
 pub mod servers;

@@ -9,12 +9,15 @@ mod orphan;
 pub mod ports;
 mod postgres;
 mod rabbitmq;
+mod registry;
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use coordinates::{Coordinates, Endpoint, VARIABLE};
+pub use coordinates::{Coordinates, Endpoint, VARIABLE, migrate};
 pub use find::{Missing, Programs};
 pub use install::install;
 pub(crate) use orphan::MARK;
@@ -79,6 +82,17 @@ impl Servers {
         }
     }
 
+    /// Writes the coordinates to a file that only we can read, for [`VARIABLE`] to name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn export(&self) -> anyhow::Result<PathBuf> {
+        let path = self.directory().join("servers.json");
+        let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+        file.write_all(&serde_json::to_vec(&self.coordinates())?)?;
+        Ok(path)
+    }
+
     /// The state directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -91,7 +105,8 @@ impl Servers {
     pub async fn stop(self) -> anyhow::Result<()> {
         match self.directory.fate() {
             Fate::Kept => tokio::try_join!(self.postgres.stop(), self.broker.stop()).map(drop),
-            Fate::Removed => tokio::try_join!(self.postgres.stop(), self.broker.kill()).map(drop),
+            // Its data goes: dropping the broker kills it, which takes milliseconds in place of seconds.
+            Fate::Removed => self.postgres.stop().await,
         }
     }
 }

@@ -31,7 +31,8 @@ create table ledger (
 );
 create index ledger_order on ledger (order_id);
 
--- How often each key was tried, for the faults that pass after a number of attempts.
+-- How often each key was tried, for the faults that pass after a number of attempts. The row is also the key's lock:
+-- it is there before the first decision.
 create table attempts (
     party    text not null,
     key      text not null,
@@ -55,5 +56,7 @@ create table switches (
     rate       double precision not null constraint switches_rate_is_a_share check (rate between 0 and 1),
     seed       bigint not null default 1,
     delay_ms   integer not null default 0,
+    -- Requests that have met it: which of them it strikes is decided by this number and the seed.
+    met        bigint not null default 0,
     updated_at timestamptz not null default now()
 );

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use migrations::{Passwords, SCHEMAS, Schema};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -71,10 +72,26 @@ impl Coordinates {
             .ssl_mode(PgSslMode::Disable)
     }
 
+    /// Connects as the role of a schema, through whatever listens at `at`.
+    pub fn database_url(&self, schema: &str, database: &str, at: SocketAddr) -> String {
+        let role = format!("{schema}_service");
+        format!("postgres://{role}:{}@{at}/{database}?sslmode=disable", self.password_of(&role))
+    }
+
     /// A URL of RabbitMQ's management API.
     pub fn management(&self, path: &str) -> String {
         format!("http://{}:{}/api/{path}", self.broker.host, self.management_port)
     }
+}
+
+/// Brings a database to the state that the services need.
+///
+/// # Errors
+/// The server is away, or a migration fails.
+pub async fn migrate(coordinates: &Coordinates, database: &str) -> anyhow::Result<()> {
+    let of = |schema: &Schema| (schema.name.to_owned(), coordinates.password_of(schema.role));
+    let passwords = Passwords(SCHEMAS.iter().map(of).collect());
+    migrations::migrate(&coordinates.superuser(database), &passwords).await
 }
 
 /// Passwords that stay the same as long as the data does, without keeping each.

@@ -147,14 +147,16 @@ fn lock(directory: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Where all state directories of this user stand.
+/// Where all state directories of this user stand: where `SAGA_STATE` says, else in the user's cache.
 fn base() -> anyhow::Result<PathBuf> {
     let us = geteuid();
+    let named = env::var_os("SAGA_STATE").filter(|path| !path.is_empty()).map(PathBuf::from);
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
-    let base = match cache {
-        Some(cache) if !us.is_root() && cache.is_absolute() => cache.join("saga"),
-        _ => PathBuf::from(format!("/var/tmp/saga-{us}")),
+    let base = match (named, cache) {
+        (Some(named), _) => std::path::absolute(named)?,
+        (None, Some(cache)) if !us.is_root() && cache.is_absolute() => cache.join("saga"),
+        (None, _) => PathBuf::from(format!("/var/tmp/saga-{us}")),
     };
     DirBuilder::new().mode(0o711).recursive(true).create(&base).with_context(|| format!("making {}", base.display()))?;
     // In a folder that all may write to, someone else may have been first.

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::child::{Child, Launch, Output, is_gone};
+use crate::child::{Child, Launch, Output, wait_gone};
 use crate::servers::coordinates::{Endpoint, LOOPBACK};
 use crate::servers::directory::{Fate, StateDirectory};
 use crate::servers::find::Programs;
@@ -219,10 +219,8 @@ impl Drop for Postgres {
         // A KILL, which the runtime would send in our place, leaves its shared memory behind.
         let Some(child) = self.child.get_mut().take() else { return };
         child.signal(Signal::SIGQUIT);
-        let begin = std::time::Instant::now();
-        while !is_gone(child.pid()) && begin.elapsed() < Duration::from_secs(1) {
-            std::thread::sleep(PAUSE);
-        }
+        child.signal(Signal::SIGCONT);
+        wait_gone(child.pid());
     }
 }
 

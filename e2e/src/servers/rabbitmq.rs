@@ -13,13 +13,15 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::child::{Child, Launch, Output};
+use crate::child::{Child, Launch, Output, wait_gone};
 use crate::servers::coordinates::{Endpoint, LOOPBACK};
 use crate::servers::directory::{Fate, StateDirectory};
 use crate::servers::find::Programs;
 use crate::servers::orphan::MARK;
-use crate::servers::{ports, tail};
+use crate::servers::{ports, registry, tail};
 
+/// No hostname in it that could change.
+const NODE: &str = "saga@localhost";
 const ADMINISTRATOR: &str = "administrator";
 /// 2 to 7 s on a quiet machine, all of it loading code; several may start at once.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -114,11 +116,16 @@ impl RabbitMq {
         self.end(Signal::SIGTERM).await
     }
 
-    /// Kills it: what it had confirmed must be there again after a start.
+    /// Kills it: what it had confirmed must be there again after a start. Queues that were declared in the last
+    /// second are waited for, see `registry`.
     ///
     /// # Errors
     /// It does not end.
     pub async fn kill(&self) -> anyhow::Result<()> {
+        let Endpoint { host, user, password, .. } = self.endpoint();
+        let management = format!("http://{host}:{}/api", self.ports.management);
+        let data = self.home.join(format!("data/{NODE}/quorum/{NODE}"));
+        registry::written(&data, &management, &user, &password).await;
         self.end(Signal::SIGKILL).await
     }
 
@@ -197,7 +204,7 @@ impl RabbitMq {
             ("LANG", "C.UTF-8".to_owned()),
             ("ERL_EPMD_PORT", epmd.to_string()),
             ("ERL_EPMD_ADDRESS", LOOPBACK.to_string()),
-            ("RABBITMQ_NODENAME", "saga@localhost".to_owned()),
+            ("RABBITMQ_NODENAME", NODE.to_owned()),
             ("RABBITMQ_NODE_IP_ADDRESS", LOOPBACK.to_string()),
             ("RABBITMQ_NODE_PORT", amqp.to_string()),
             ("RABBITMQ_DIST_PORT", distribution.to_string()),
@@ -251,6 +258,17 @@ impl RabbitMq {
                 bail!("RabbitMQ is not ready after {} s: {}", READY_WITHIN.as_secs(), tail(&self.log()));
             }
             sleep(PAUSE).await;
+        }
+    }
+}
+
+impl Drop for RabbitMq {
+    fn drop(&mut self) {
+        // While it ends it still writes: its data can be removed only afterwards.
+        for child in [self.node.get_mut().take(), self.epmd.get_mut().take()].into_iter().flatten() {
+            let pid = child.pid();
+            drop(child);
+            wait_gone(pid);
         }
     }
 }

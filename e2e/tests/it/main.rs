@@ -1,1 +1,20 @@
-fn main(){}
+//! The whole system, driven from outside: real processes on a real broker and a real database.
+
+// The saga.
+mod edge;
+mod logs;
+mod messages;
+mod outages;
+mod races;
+mod saga;
+mod shop;
+mod traces;
+
+// What the tests stand on.
+mod broker;
+mod database;
+mod jaeger;
+mod orphan;
+mod otlp;
+mod proxy;
+mod vhost;

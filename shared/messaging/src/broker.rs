@@ -14,8 +14,9 @@ use crate::error::Failure;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Seconds between heartbeats: a link that went silent is found after two of them.
 const HEARTBEAT: u16 = 10;
-/// Bytes of a frame: the client keeps buffers of this size for each connection; messages are small.
-const FRAME_MAX: u32 = 16_384;
+/// Bytes of a frame: the most that the broker's own default lets anybody send. No less, although messages are small: a
+/// message's headers are never split, and one that does not fit would end every connection that it is delivered to.
+const FRAME_MAX: u32 = 131_072;
 
 /// The address of a broker and the name under which a process appears there.
 #[derive(Clone)]

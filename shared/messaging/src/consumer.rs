@@ -82,9 +82,11 @@ impl<H: Handler> Consumer<H> {
     /// A consumer of `queue`, whose inbox `database`'s search path names. What the handler appends is published soon
     /// because the consumer pokes the relay after each commit.
     pub fn new(queue: Queue, handler: H, database: &PgConnectOptions, broker: Broker, poke: Poke) -> Consumer<H> {
-        // A lock that somebody else holds delays one message, not the loop.
         let name = format!("{}.consumer.{}", broker.process(), queue.name);
-        let session = Session::new(database, &name, &[("lock_timeout", "2s")]);
+        // A lock that somebody else holds delays one message, not the loop. A session that was given up in the middle
+        // of a statement ends soon: until then it locks the very message whose failure is to be written down.
+        let settings = [("lock_timeout", "2s"), ("client_connection_check_interval", "500ms")];
+        let session = Session::new(database, &name, &settings);
         Consumer {
             queue,
             handler: Arc::new(handler),

@@ -213,6 +213,7 @@ pub(crate) async fn look(
 
 /// Claims due messages: counts the attempt and moves the next time on, before any of them runs. Several that never
 /// went wrong, or (`suspicious`) exactly one that may be deadly. Keys that run at the moment are left out.
+/// Materialized: a plan that reads the limited rows once per row of a join would claim more than the limit.
 pub(crate) async fn claim(
     connection: &mut PgConnection,
     consumer: &str,
@@ -222,12 +223,14 @@ pub(crate) async fn claim(
     lease: Duration,
 ) -> Result<Vec<Claimed>, Failure> {
     let rows = sqlx::query!(
-        r#"update inbox i set attempts = i.attempts + 1, unfinished = i.unfinished + 1,
+        r#"with due as materialized (
+               select message_id from inbox
+               where consumer = $1 and status = 'retrying' and next_attempt_at <= now()
+                 and (unfinished > 0) = $3 and key <> all($4)
+               order by next_attempt_at, seq limit $2 for update skip locked)
+           update inbox i set attempts = i.attempts + 1, unfinished = i.unfinished + 1,
                               next_attempt_at = now() + $5 * interval '1 second'
-           from (select message_id from inbox
-                 where consumer = $1 and status = 'retrying' and next_attempt_at <= now()
-                   and (unfinished > 0) = $3 and key <> all($4)
-                 order by next_attempt_at, seq limit $2 for update skip locked) as due
+           from due
            where i.consumer = $1 and i.message_id = due.message_id
            returning i.message_id, i.key, i.message_type, i.correlation_id, i.attempts, i.body as "body!",
                      i.properties as "properties!", i.exchange as "exchange!", i.routing_key as "routing_key!""#,

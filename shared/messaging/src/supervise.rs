@@ -129,7 +129,7 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_loop_that_fails_or_panics_is_started_again_until_it_is_stopped() {
         let (pulse, stop) = (Pulse::new("test"), CancellationToken::new());
         let mut starts = 0;

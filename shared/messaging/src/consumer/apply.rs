@@ -122,7 +122,8 @@ async fn transaction<H: Handler>(
     if !claims.is_empty() {
         ours.extend(inbox::finish(&mut transaction, queue, &claims).await?);
     }
-    *known = batch.split_off(|ticket| ours.contains(&ticket.raw.message_id));
+    // Removed, so that of two messages with the same id in one batch only one has an effect.
+    *known = batch.split_off(|ticket| ours.remove(&ticket.raw.message_id));
     hold::point("consumer.remembered").await;
     if !batch.ready.is_empty() {
         handler.apply(&mut transaction, &batch.ready).await?;

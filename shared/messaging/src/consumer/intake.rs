@@ -48,6 +48,9 @@ impl<H: Handler> Pipeline<H> {
             let item = match decoded {
                 Ok(item) => item,
                 Err((ticket, failure)) => {
+                    if self.is_ordered {
+                        held.insert(ticket.raw.key.clone());
+                    }
                     aside.push(Aside { ticket: *ticket, status: "parked", failure: Some(failure) });
                     continue;
                 }

@@ -45,7 +45,7 @@ impl<M, P> Batch<M, P> {
     }
 
     /// Takes out every message for which `keep` says no.
-    pub(super) fn split_off(&mut self, keep: impl Fn(&Ticket) -> bool) -> Batch<M, P> {
+    pub(super) fn split_off(&mut self, mut keep: impl FnMut(&Ticket) -> bool) -> Batch<M, P> {
         let all = std::mem::take(&mut self.ready).into_iter().zip(std::mem::take(&mut self.tickets));
         let (kept, out): (Vec<_>, Vec<_>) = all.partition(|(_, ticket)| keep(ticket));
         (self.ready, self.tickets) = kept.into_iter().unzip();

@@ -46,6 +46,12 @@ impl Raw {
         keep("correlationId", string(properties.correlation_id()).map(Value::from));
         keep("appId", string(properties.app_id()).map(Value::from));
         keep("contentType", string(properties.content_type()).map(Value::from));
+        keep("contentEncoding", string(properties.content_encoding()).map(Value::from));
+        keep("deliveryMode", properties.delivery_mode().map(Value::from));
+        keep("priority", properties.priority().map(Value::from));
+        keep("replyTo", string(properties.reply_to()).map(Value::from));
+        keep("expiration", string(properties.expiration()).map(Value::from));
+        keep("userId", string(properties.user_id()).map(Value::from));
         keep("timestamp", properties.timestamp().map(Value::from));
         keep("headers", properties.headers().as_ref().map(table));
         Raw {

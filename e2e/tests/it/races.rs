@@ -1,0 +1,181 @@
+//! Many at once: the last piece, deadlines that meet answers, processes that die at a seam.
+
+use std::time::Duration;
+
+use e2e::{Action, Service, Settings, Stack, State, eventually};
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+
+use crate::shop::{SOON, books_balance, comes_to, impatient, order, place};
+
+async fn states(stack: &Stack) -> anyhow::Result<Value> {
+    stack
+        .database
+        .value("select coalesce(jsonb_object_agg(state, n), '{}') from
+                (select state, count(*) as n from orders.sagas group by state) s")
+        .await
+}
+
+/// Waits until no saga is under way any more.
+async fn all_end(stack: &Stack) -> anyhow::Result<Value> {
+    eventually(Duration::from_secs(60), "every saga has ended", async || {
+        let states = states(stack).await?;
+        let open = ["running", "compensating"].iter().any(|state| states.get(state).is_some());
+        Ok(if open { State::pending(states) } else { State::Reached(states) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_last_piece_is_sold_once_to_fifty_customers() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    try_join_all((0..50).map(|_| async { place(&stack, &order("LAST_ONE", 1, "pm_ok", "standard")).await })).await?;
+    assert_eq!(all_end(&stack).await?, json!({"completed": 1, "cancelled": 49}));
+    books_balance(&stack).await?;
+    let stock = stack.inventory().get("/stock/LAST_ONE").await?;
+    assert_eq!((stock.body["available"].as_i64(), stock.body["shipped"].as_i64()), (Some(0), Some(1)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn ten_pieces_are_never_oversold_by_crosswise_orders() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    stack.inventory().post("/stock/UNICORN/receipts", &json!({"quantity": 10}), "r").await?;
+    stack.inventory().post("/stock/LAST_ONE/receipts", &json!({"quantity": 9}), "s").await?;
+    let another = stack.another(Service::Inventory).await?;
+    let bodies = (0..100).map(|n| {
+        let (first, second) = if n % 2 == 0 { ("UNICORN", "LAST_ONE") } else { ("LAST_ONE", "UNICORN") };
+        let mut body = order(first, n % 3 + 1, "pm_ok", "standard");
+        body["items"] = json!([{"sku": first, "quantity": n % 3 + 1}, {"sku": second, "quantity": 1}]);
+        body
+    });
+    try_join_all(bodies.map(|body| {
+        let stack = &stack;
+        async move { place(stack, &body).await }
+    }))
+    .await?;
+    all_end(&stack).await?;
+    books_balance(&stack).await?;
+    for sku in ["UNICORN", "LAST_ONE"] {
+        let stock = stack.inventory().get(&format!("/stock/{sku}")).await?;
+        assert!(stock.body["available"].as_i64() >= Some(0), "{}", stock.text);
+        assert_eq!(stock.body["received"], 10);
+    }
+    drop(another);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deadline_that_meets_its_answer_has_one_legal_end() -> anyhow::Result<()> {
+    // About as long as a step takes, so that either may come first.
+    let stack = Stack::start(Settings::default().set(Service::Order, "STEP_DEADLINE_MS", "25")).await?;
+    for _ in 0..10 {
+        try_join_all((0..20).map(|_| async { place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await })).await?;
+    }
+    let ends = all_end(&stack).await?;
+    books_balance(&stack).await?;
+    let cancelled = ends["cancelled"].as_i64().unwrap_or_default();
+    assert!(cancelled > 0, "no deadline was met: {ends}");
+    let late = "select coalesce(sum(ignored_count), 0) from orders.saga_steps where ignored_kind = 'late'";
+    assert!(stack.database.value(late).await?.as_f64() > Some(0.0), "no answer came late: {ends}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deadline_long_after_the_end_changes_nothing() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let placed = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    stack.database.execute("update orders.saga_steps set deadline = now() - interval '1 hour'").await?;
+    let second = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &second, "completed").await?;
+    comes_to(&stack, &placed, "completed").await?;
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_crash_at_any_seam_of_a_consumer_has_one_effect() -> anyhow::Result<()> {
+    let stack = Stack::start(impatient()).await?;
+    for point in ["consumer.remembered", "consumer.before_commit", "consumer.committed"] {
+        for service in [Service::Payment, Service::Inventory, Service::Shipping, Service::Order] {
+            let process = stack.process(service);
+            process.holds().arm(point, Action::Abort)?;
+            let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+            process.holds().wait_reached(point).await?;
+            process.ended().await?;
+            process.holds().release(point)?;
+            process.restart().await?;
+            comes_to(&stack, &placed, "completed").await?;
+        }
+    }
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_crash_at_any_seam_of_a_relay_loses_nothing() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    for point in ["relay.read", "relay.confirmed"] {
+        for service in [Service::Payment, Service::Inventory, Service::Shipping, Service::Order] {
+            let process = stack.process(service);
+            process.holds().arm(point, Action::Abort)?;
+            let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "rejected")).await?;
+            process.holds().wait_reached(point).await?;
+            process.ended().await?;
+            process.holds().release(point)?;
+            process.restart().await?;
+            comes_to(&stack, &placed, "cancelled").await?;
+        }
+    }
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_crash_around_the_commit_of_an_order_leaves_all_of_it_or_nothing() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let body = order("KEYBOARD", 1, "pm_ok", "standard");
+    for (point, orders) in [("order.before_commit", 0), ("order.committed", 1)] {
+        stack.order().holds().arm(point, Action::Abort)?;
+        let answer = stack.order().post("/orders", &body, point).await;
+        assert!(answer.is_err(), "the process died before it answered");
+        stack.order().ended().await?;
+        stack.order().holds().release(point)?;
+        stack.order().restart().await?;
+        let sql = format!("select count(*) from orders.idempotency_keys where key = '{point}'");
+        assert_eq!(stack.database.value(&sql).await?, json!(orders));
+        let placed = crate::shop::place_under(&stack, &body, point).await?;
+        comes_to(&stack, &placed, "completed").await?;
+    }
+    assert_eq!(stack.database.value("select count(*) from orders.orders").await?, json!(2));
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_message_that_kills_its_process_is_parked_and_its_neighbours_are_unharmed() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let process = stack.inventory();
+    // Dies whenever it has claimed a message that is not fresh any more: a poison that nobody else is hit by.
+    let killer = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &killer, "completed").await?;
+    books_balance(&stack).await?;
+    process.holds().arm("consumer.before_commit", Action::Abort)?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    for death in 0..6 {
+        process.ended().await?;
+        if death < 5 {
+            process.restart().await?;
+        }
+    }
+    process.holds().release("consumer.before_commit")?;
+    process.restart().await?;
+    eventually(SOON, "the message is parked", async || {
+        let rows = stack.database.rows("select status, error_code, attempts from inventory.inbox where status <> 'done'").await?;
+        let parked = rows.len() == 1 && rows[0]["status"] == "parked";
+        Ok(if parked { State::Reached(()) } else { State::pending(rows) })
+    })
+    .await?;
+    let neighbour = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &neighbour, "completed").await?;
+    let open = stack.order().get(&format!("/orders/{}", placed.order)).await?;
+    assert_eq!(open.body["status"], "pending", "its saga's deadline will undo it: {}", open.text);
+    Ok(())
+}

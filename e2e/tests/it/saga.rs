@@ -1,0 +1,165 @@
+//! The saga from end to end: what a customer orders is shipped, or undone without a trace in the books.
+
+use e2e::{Service, Settings, Stack};
+use serde_json::json;
+
+use crate::shop::{books_balance, comes_to, impatient, operate, order, place, step, switch};
+
+#[tokio::test]
+async fn an_order_is_paid_reserved_and_shipped() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let placed = place(&stack, &order("KEYBOARD", 2, "pm_ok", "standard")).await?;
+    let shipped = comes_to(&stack, &placed, "completed").await?;
+    assert_eq!(shipped["total"], json!({"amount": 15800, "currency": "EUR"}));
+    for name in ["payment", "inventory", "shipping"] {
+        assert_eq!(step(&shipped, name, "do")["status"], "done", "{shipped:#}");
+        assert!(step(&shipped, name, "undo").is_null(), "{shipped:#}");
+    }
+    books_balance(&stack).await?;
+    let payment = stack.payment().get(&format!("/payments/{}", placed.order)).await?;
+    assert_eq!((payment.body["status"].as_str(), payment.body["amount"].as_i64()), (Some("captured"), Some(15800)));
+    let shipment = stack.shipping().get(&format!("/shipments/{}", placed.order)).await?;
+    assert_eq!(shipment.body["status"], "created");
+    let stock = stack.inventory().get("/stock/KEYBOARD").await?;
+    assert_eq!((stock.body["reserved"].as_i64(), stock.body["shipped"].as_i64()), (Some(0), Some(2)));
+    let timeline = stack.order().get(&format!("/orders/{}/timeline", placed.order)).await?;
+    let told = timeline.text.matches("\"published\"").count();
+    assert!(told >= 6, "three commands and three events: {}", timeline.text);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_order_without_stock_is_refunded_and_reserves_nothing() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let placed = place(&stack, &order("UNICORN", 1, "pm_ok", "standard")).await?;
+    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
+    assert_eq!(cancelled["reason"], json!({"code": "inventory.out_of_stock", "errorType": "Business"}));
+    assert_eq!(step(&cancelled, "inventory", "do")["status"], "rejected");
+    assert_eq!(step(&cancelled, "payment", "undo")["status"], "done");
+    assert!(step(&cancelled, "shipping", "do").is_null());
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_declined_payment_cancels_the_order_and_charges_nothing() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let placed = place(&stack, &order("MOUSE", 1, "pm_declined", "standard")).await?;
+    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
+    assert_eq!(cancelled["reason"]["code"], "payment.declined");
+    assert_eq!(cancelled["steps"].as_array().map(Vec::len), Some(1));
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_shipment_that_times_out_is_given_up_and_everything_before_it_undone() -> anyhow::Result<()> {
+    let stack = Stack::start(impatient()).await?;
+    for service in ["timeout", "timeout_created", "timeout_late"] {
+        let placed = place(&stack, &order("MONITOR", 1, "pm_ok", service)).await?;
+        let cancelled = comes_to(&stack, &placed, "cancelled").await?;
+        assert_eq!(cancelled["reason"], json!({"code": "step_failed", "errorType": "Technical"}), "{service}");
+        assert_eq!(step(&cancelled, "shipping", "do")["status"], "failed", "{service}");
+        for name in ["shipping", "inventory", "payment"] {
+            assert_eq!(step(&cancelled, name, "undo")["status"], "done", "{service}");
+        }
+    }
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_payment_that_was_charged_although_it_timed_out_is_refunded() -> anyhow::Result<()> {
+    // The late charge comes long after the cancel, whatever else the machine does.
+    let stack = Stack::start(impatient().set(Service::Sandbox, "LATE_MS", "10000")).await?;
+    for method in ["pm_timeout", "pm_timeout_charged", "pm_timeout_late"] {
+        let placed = place(&stack, &order("MOUSE", 3, method, "standard")).await?;
+        let cancelled = comes_to(&stack, &placed, "cancelled").await?;
+        assert_eq!(step(&cancelled, "payment", "do")["status"], "failed", "{method}");
+        assert_eq!(step(&cancelled, "payment", "undo")["status"], "done", "{method}");
+    }
+    books_balance(&stack).await?;
+    let refunds = "select count(*) from sandbox.ledger where effect = 'refund' and account = 'shop'";
+    assert_eq!(stack.database.value(refunds).await?, json!(1), "only one of them had taken effect");
+    Ok(())
+}
+
+#[tokio::test]
+async fn third_parties_that_fail_for_a_while_are_tried_again() -> anyhow::Result<()> {
+    let stack = Stack::start(impatient()).await?;
+    let flaky = place(&stack, &order("MOUSE", 1, "pm_flaky_2", "flaky_2")).await?;
+    let limited = place(&stack, &order("MOUSE", 1, "pm_rate_limited", "standard")).await?;
+    let flaky = comes_to(&stack, &flaky, "completed").await?;
+    assert_eq!(step(&flaky, "payment", "do")["handlerAttempts"], 3);
+    assert_eq!(step(&flaky, "shipping", "do")["handlerAttempts"], 3);
+    let limited = comes_to(&stack, &limited, "completed").await?;
+    assert_eq!(step(&limited, "payment", "do")["handlerAttempts"], 3);
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_rejected_shipment_releases_the_stock_and_refunds() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let placed = place(&stack, &order("HEADSET", 1, "pm_ok", "rejected")).await?;
+    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
+    assert_eq!(cancelled["reason"]["code"], "shipping.rejected");
+    assert!(step(&cancelled, "shipping", "undo").is_null(), "a rejection leaves nothing to undo");
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_refund_that_fails_waits_for_a_person_who_retries_it() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let placed = place(&stack, &order("UNICORN", 1, "pm_refund_fails", "standard")).await?;
+    let waiting = comes_to(&stack, &placed, "needs_attention").await?;
+    assert_eq!(step(&waiting, "payment", "undo")["error"], "payment.undo_refused");
+    let (status, dry) = operate(&stack, &placed, "retry", true).await?;
+    assert_eq!((status, &dry["lastAttempt"], &dry["command"]), (200, &json!("refused"), &json!("RefundPayment")));
+    let (status, _) = operate(&stack, &placed, "retry", false).await?;
+    assert_eq!(status, 200);
+    let again = comes_to(&stack, &placed, "needs_attention").await?;
+    assert_eq!(step(&again, "payment", "undo")["attempts"], 2);
+    let (status, acted) = operate(&stack, &placed, "settle", false).await?;
+    assert_eq!((status, &acted["status"]), (200, &json!("settled")));
+    comes_to(&stack, &placed, "settled").await?;
+    let (status, refused) = operate(&stack, &placed, "retry", false).await?;
+    assert_eq!((status, &refused["code"]), (409, &json!("saga.not_waiting")));
+    let cancel = stack.order().post(&format!("/orders/{}/cancel", placed.order), &json!({}), "k").await?;
+    assert_eq!((cancel.status, &cancel.body["code"]), (409, &json!("order.settled")));
+    let acts = stack.database.value("select jsonb_agg(verb order by id) from orders.operator_actions").await?;
+    assert_eq!(acts, json!(["retry", "settle"]), "a dry run is no act");
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_refused_recall_is_retried_after_its_cause_is_lifted_and_ends_as_cancelled() -> anyhow::Result<()> {
+    let stack = Stack::start(impatient()).await?;
+    switch(&stack, "recall_refused", 1.0).await?;
+    let placed = place(&stack, &order("MOUSE", 1, "pm_ok", "timeout_created")).await?;
+    let waiting = comes_to(&stack, &placed, "needs_attention").await?;
+    assert!(step(&waiting, "payment", "undo").is_null(), "while a parcel may travel nothing is refunded");
+    switch(&stack, "recall_refused", 0.0).await?;
+    let (status, _) = operate(&stack, &placed, "retry", false).await?;
+    assert_eq!(status, 200);
+    comes_to(&stack, &placed, "cancelled").await?;
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_customer_cancels_while_a_step_is_under_way() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    stack.payment().pause()?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    let path = format!("/orders/{}/cancel", placed.order);
+    for _ in 0..2 {
+        let answer = stack.order().post(&path, &json!({}), "k").await?;
+        assert_eq!((answer.status, &answer.body["status"]), (202, &json!("cancelling")), "{}", answer.text);
+    }
+    stack.payment().resume()?;
+    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
+    assert_eq!(cancelled["reason"], json!({"code": "customer", "errorType": "Business"}));
+    books_balance(&stack).await?;
+
+    let shipped = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &shipped, "completed").await?;
+    let answer = stack.order().post(&format!("/orders/{}/cancel", shipped.order), &json!({}), "k").await?;
+    assert_eq!((answer.status, &answer.body["code"]), (409, &json!("order.already_shipped")));
+    books_balance(&stack).await
+}

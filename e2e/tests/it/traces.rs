@@ -1,0 +1,117 @@
+//! One order is one trace: in an OTLP receiver, span by span, and in a real Jaeger.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use e2e::{Collector, Jaeger, Settings, Span, Stack, State, eventually};
+use serde_json::Value;
+
+use crate::shop::{SOON, comes_to, order, place};
+
+const SERVICES: [&str; 4] = ["inventory", "order", "payment", "shipping"];
+
+/// Spans whose parent is missing from the trace.
+fn orphans(spans: &[Span]) -> Vec<&Span> {
+    let ids: BTreeSet<&str> = spans.iter().map(|span| span.span_id.as_str()).collect();
+    spans.iter().filter(|span| !span.parent_id.is_empty() && !ids.contains(span.parent_id.as_str())).collect()
+}
+
+#[tokio::test]
+async fn one_order_is_one_trace_through_all_services() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let stack = Stack::start(Settings::default().otlp(collector.endpoint())).await?;
+    for (method, sku, end, least) in [("pm_ok", "KEYBOARD", "completed", 3), ("pm_ok", "UNICORN", "cancelled", 3)] {
+        let placed = place(&stack, &order(sku, 1, method, "standard")).await?;
+        comes_to(&stack, &placed, end).await?;
+        let spans = eventually(SOON, "the trace is whole", async || {
+            let spans = collector.trace(&placed.trace);
+            let consumed = spans.iter().filter(|span| span.kind == "consumer").count();
+            let produced = spans.iter().filter(|span| span.kind == "producer").count();
+            let whole = consumed >= 2 * least && produced >= consumed && orphans(&spans).is_empty();
+            Ok(if whole { State::Reached(spans) } else { State::pending((consumed, produced, spans)) })
+        })
+        .await?;
+        let roots: Vec<&Span> = spans.iter().filter(|span| span.parent_id.is_empty()).collect();
+        assert_eq!(roots.len(), 1, "{roots:#?}");
+        assert_eq!((roots[0].name.as_str(), roots[0].kind), ("POST /orders", "server"));
+        for span in &spans {
+            assert_eq!(span.attribute("correlation.id"), Some(placed.correlation.as_str()), "{span:#?}");
+        }
+        for span in spans.iter().filter(|span| span.kind == "consumer") {
+            let parent = spans.iter().find(|parent| parent.span_id == span.parent_id);
+            assert_eq!(parent.map(|parent| parent.kind), Some("producer"), "{span:#?}");
+            assert_eq!(span.attribute("saga.id"), Some(placed.saga.as_str()));
+            assert_eq!(span.attribute("order.id"), Some(placed.order.as_str()), "{span:#?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn retries_stay_in_the_trace_of_their_order() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let stack = Stack::start(crate::shop::impatient().otlp(collector.endpoint())).await?;
+    let placed = place(&stack, &order("MOUSE", 1, "pm_flaky_2", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    eventually(SOON, "three attempts at the payment are in the trace", async || {
+        let spans = collector.trace(&placed.trace);
+        let attempts: BTreeSet<&str> = spans
+            .iter()
+            .filter(|span| span.name == "process payment.commands")
+            .filter_map(|span| span.attribute("attempt"))
+            .collect();
+        let calls = spans.iter().filter(|span| span.kind == "client" && span.service == "payment").count();
+        let whole = attempts == BTreeSet::from(["1", "2", "3"]) && calls == 3 && orphans(&spans).is_empty();
+        Ok(if whole { State::Reached(()) } else { State::pending((attempts, calls)) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_real_jaeger_finds_the_whole_order_by_its_correlation_id() -> anyhow::Result<()> {
+    let directory = tempdir()?;
+    let Some(jaeger) = Jaeger::start(&directory).await? else {
+        writeln!(std::io::stderr(), "DID NOT RUN: no Jaeger program on this machine (name one with JAEGER=path)")?;
+        return Ok(());
+    };
+    let stack = Stack::start(Settings::default().otlp(jaeger.endpoint())).await?;
+    let mut body = order("KEYBOARD", 1, "pm_ok", "standard");
+    body["customerId"] = "c-jaeger".into();
+    let placed = place(&stack, &body).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    eventually(SOON, "Jaeger has one whole trace", async || {
+        let traces = jaeger.traces("order", "correlation.id", &placed.correlation).await?;
+        let services: BTreeSet<String> = traces.iter().flat_map(services_of).collect();
+        let found = traces.len() == 1
+            && SERVICES.iter().all(|service| services.contains(*service))
+            && missing_parents(&traces[0]) == 0
+            && spans_of(&traces[0]).len() >= 15;
+        Ok(if found { State::Reached(()) } else { State::pending((traces.len(), services)) })
+    })
+    .await
+}
+
+fn spans_of(trace: &Value) -> Vec<&Value> {
+    trace["spans"].as_array().map(|spans| spans.iter().collect()).unwrap_or_default()
+}
+
+fn services_of(trace: &Value) -> Vec<String> {
+    let processes = trace["processes"].as_object().cloned().unwrap_or_default();
+    processes.values().filter_map(|process| Some(process["serviceName"].as_str()?.to_owned())).collect()
+}
+
+fn missing_parents(trace: &Value) -> usize {
+    let spans = spans_of(trace);
+    let ids: BTreeSet<&str> = spans.iter().filter_map(|span| span["spanID"].as_str()).collect();
+    let references = spans.iter().filter_map(|span| span["references"].as_array()).flatten();
+    references
+        .filter(|reference| reference["refType"] == "CHILD_OF")
+        .filter(|reference| !reference["spanID"].as_str().is_some_and(|id| ids.contains(id)))
+        .count()
+}
+
+fn tempdir() -> anyhow::Result<std::path::PathBuf> {
+    let directory = std::env::temp_dir().join(format!("saga-jaeger-{:08x}", rand::random::<u32>()));
+    std::fs::create_dir_all(&directory)?;
+    Ok(directory)
+}

@@ -1,0 +1,193 @@
+//! One request, one transaction, with its key locked: look at what is kept, decide, write the decision and the ledger,
+//! commit. Two requests of one key wait for each other; a crash leaves either everything or nothing of one.
+
+use std::time::Duration;
+
+use messaging::{Classify as _, Failure};
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, PgPool};
+
+use crate::domain::{self, CancelAnswer, Stance, TakeAnswer};
+use crate::fault::{self, Behaviour, Lands, Plan, Refusal};
+use crate::store::decisions::{self, Kept, Subject};
+use crate::store::{late_effects, ledger, switches};
+use crate::switch::{self, Interference, Kind, Party, SWITCHES};
+
+/// Where requests are decided.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) pool: PgPool,
+    pub(crate) late_after: Duration,
+}
+
+/// A capture or a shipment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Take {
+    pub(crate) key: String,
+    pub(crate) subject: Subject,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Handled<A> {
+    /// It was decided.
+    Answered(A, Subject),
+    /// It is refused for now.
+    Refused(Refusal),
+    /// No answer.
+    Silent,
+}
+
+/// What a request wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    /// A capture, a shipment.
+    Take,
+    /// A cancel.
+    Cancel,
+}
+
+impl Desk {
+    /// What the switches do to a request. It counts as met also if it then fails.
+    pub(crate) async fn interfere(&self, party: Party, wish: Wish) -> Result<Interference, Failure> {
+        let names: Vec<&str> = SWITCHES
+            .iter()
+            .filter(|(_, of, kind)| *of == party && (wish == Wish::Cancel || *kind != Kind::Refuse))
+            .map(|(name, ..)| *name)
+            .collect();
+        let met = switches::meet(&mut *self.pool.acquire().await?, &names).await?;
+        Ok(switch::interfere(&met))
+    }
+
+    /// A capture or a shipment.
+    pub(crate) async fn take(
+        &self,
+        party: Party,
+        take: &Take,
+        behaviour: Behaviour,
+    ) -> Result<Handled<TakeAnswer>, Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let attempt = decisions::lock_key(&mut transaction, party, &take.key, 1).await?;
+        let kept = decisions::find(&mut transaction, party, &take.key).await?;
+
+        let plan = fault::plan(behaviour.fault, kept.as_ref().map(|kept| kept.decision), attempt);
+        let handled = match plan {
+            Plan::Answer => {
+                let (answer, subject) = settle(&mut transaction, party, take, kept, behaviour).await?;
+                Handled::Answered(answer, subject)
+            }
+            Plan::Refuse(refusal) => Handled::Refused(refusal),
+            Plan::Hold(Lands::Never) => Handled::Silent,
+            Plan::Hold(Lands::AtOnce) => {
+                settle(&mut transaction, party, take, kept, behaviour).await?;
+                Handled::Silent
+            }
+            Plan::Hold(Lands::Late) => {
+                let request = serde_json::to_value(take).permanent("sandbox.late_effect")?;
+                late_effects::append(&mut transaction, party, &take.key, &request, self.late_after).await?;
+                Handled::Silent
+            }
+        };
+        // A crash before this line: the request never was. After it: the caller's next attempt gets this decision.
+        transaction.commit().await?;
+        Ok(handled)
+    }
+
+    /// A cancel, by key alone.
+    pub(crate) async fn cancel(
+        &self,
+        party: Party,
+        key: &str,
+        stance: Option<Stance>,
+    ) -> Result<(CancelAnswer, Subject), Failure> {
+        let mut transaction = self.pool.begin().await?;
+        decisions::lock_key(&mut transaction, party, key, 0).await?;
+        let kept = decisions::find(&mut transaction, party, key).await?;
+
+        let (decision, subject) = split(kept);
+        let stance = stance.unwrap_or_else(|| behaviour(party, subject.method.as_deref()).stance);
+        let outcome = domain::cancel(decision, stance);
+        if outcome.decision != decision
+            && let Some(decision) = outcome.decision
+        {
+            decisions::keep(&mut transaction, party, key, decision, &subject).await?;
+        }
+        if let Some(effect) = outcome.effect {
+            ledger::append(&mut transaction, party, key, effect, &subject).await?;
+        }
+        // A crash before this line: the caller cancels again. After it: it gets the same answer.
+        transaction.commit().await?;
+        Ok((outcome.answer, subject))
+    }
+
+    /// Lets the first late request take effect whose time has come; tells whether there was one.
+    pub(crate) async fn land_one(&self) -> Result<bool, Failure> {
+        let mut transaction = self.pool.begin().await?;
+        let Some(late) = late_effects::take_due(&mut transaction).await? else {
+            return Ok(false);
+        };
+        let take: Take = serde_json::from_value(late.request).permanent("sandbox.late_effect")?;
+        let party = Party::named(&late.party)
+            .ok_or_else(|| Failure::permanent("sandbox.late_effect", "a late effect of nobody"))?;
+        decisions::lock_key(&mut transaction, party, &late.key, 0).await?;
+        let kept = decisions::find(&mut transaction, party, &late.key).await?;
+        let behaviour = behaviour(party, take.subject.method.as_deref());
+        let (answer, subject) = settle(&mut transaction, party, &take, kept, behaviour).await?;
+        // A crash before this line: it lands after the restart. After it: it has landed, once.
+        transaction.commit().await?;
+        let order_id = subject.order_id.unwrap_or_default();
+        tracing::info!(
+            order.id = order_id,
+            late.id = late.id,
+            "a late request of the {} landed: {answer:?}",
+            late.party
+        );
+        Ok(true)
+    }
+}
+
+/// How the requests of a test value go.
+pub(crate) fn behaviour(party: Party, method: Option<&str>) -> Behaviour {
+    let method = method.unwrap_or_default();
+    match party {
+        Party::Provider => fault::payment_method(method),
+        Party::Carrier => fault::shipping_service(method),
+    }
+}
+
+/// Decides with the key locked, and writes what is new.
+async fn settle(
+    connection: &mut PgConnection,
+    party: Party,
+    take: &Take,
+    kept: Option<Kept>,
+    behaviour: Behaviour,
+) -> Result<(TakeAnswer, Subject), Failure> {
+    let (decision, kept) = split(kept);
+    let outcome = domain::take(decision, behaviour.verdict);
+    if decision.is_some() {
+        return Ok((outcome.answer, kept));
+    }
+    let mut subject = take.subject.clone();
+    subject.code = behaviour.code.map(str::to_owned);
+    if let Some(effect) = outcome.effect {
+        subject.reference = Some(reference(party));
+        ledger::append(connection, party, &take.key, effect, &subject).await?;
+    }
+    if let Some(decision) = outcome.decision {
+        decisions::keep(connection, party, &take.key, decision, &subject).await?;
+    }
+    Ok((outcome.answer, subject))
+}
+
+fn split(kept: Option<Kept>) -> (Option<domain::Decision>, Subject) {
+    kept.map_or((None, Subject::default()), |kept| (Some(kept.decision), kept.subject))
+}
+
+fn reference(party: Party) -> String {
+    let prefix = match party {
+        Party::Provider => "ch",
+        Party::Carrier => "parcel",
+    };
+    format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
+}

@@ -1,0 +1,31 @@
+//! The pool for requests and small loops.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgPool};
+
+/// Relay and consumers have connections of their own, so the edge can never starve them.
+const CONNECTIONS: u32 = 6;
+/// A request that cannot have a connection by then is answered 503: the client knows soon.
+const ACQUIRE: Duration = Duration::from_secs(2);
+/// A connection that was idle for so long is asked whether it still lives. Asking each time costs a round trip; never
+/// asking makes the first request after a restart of the server fail.
+const ASK_AFTER: Duration = Duration::from_millis(500);
+
+/// Connects when first used: a service starts without its database and waits for it.
+pub(crate) fn open(database: &PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(CONNECTIONS)
+        .acquire_timeout(ACQUIRE)
+        .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move {
+                if meta.idle_for < ASK_AFTER {
+                    return Ok(true);
+                }
+                Ok(connection.ping().await.is_ok())
+            })
+        })
+        .connect_lazy_with(database.clone().disable_statement_logging())
+}

@@ -1,0 +1,72 @@
+//! The life of a process: command line, telemetry, runtime, service, and the end in order.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use messaging::Failure;
+
+use crate::base::Base;
+use crate::health;
+use crate::metrics::Metrics;
+use crate::service::Service;
+use crate::settings::{self, Common, Identity, Verb};
+use crate::shutdown::Signals;
+use crate::telemetry::Telemetry;
+
+/// Runs a service: `serve` (if nothing is said), `relay` or `health`. `start` builds it from its own settings and the
+/// [`Base`]. Returns when the process is to end: with success after SIGTERM or SIGINT, else with a failure.
+pub fn run<S, F, Fut>(identity: Identity, start: F) -> ExitCode
+where
+    S: Args,
+    F: FnOnce(S, Base) -> Fut,
+    Fut: Future<Output = Result<Service, Failure>>,
+{
+    let (verb, common, own) = settings::parse::<S>(identity);
+    if verb == Verb::Health {
+        return health::ask(common.ops_address);
+    }
+    match live(identity, verb, common, |base| start(own, base)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            tracing::error!(error.code = failure.code(), "{} ends: {}", identity.name, failure.chain());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn live<F, Fut>(identity: Identity, verb: Verb, common: Common, start: F) -> Result<(), Failure>
+where
+    F: FnOnce(Base) -> Fut,
+    Fut: Future<Output = Result<Service, Failure>>,
+{
+    // Before the runtime: the exporter's client has a thread and a small runtime of its own.
+    let telemetry = Telemetry::start(identity, &common).inspect_err(last_words)?;
+    let metrics = Metrics::install(identity.name)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::permanent("process.runtime", "the runtime cannot start").caused_by(error))?;
+    let ended = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let base = Base::new(identity, common)?;
+        let service = tokio::select! {
+            started = start(base) => started?,
+            name = signals.next() => {
+                tracing::info!("{name} during the start: ends");
+                return Ok(());
+            }
+        };
+        service.run(verb, metrics, signals).await
+    });
+    // What still runs had its time; nothing of it may hold the process.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    telemetry.stop();
+    ended
+}
+
+/// There is no log yet: one line where a person sees it.
+fn last_words(failure: &Failure) {
+    drop(writeln!(std::io::stderr(), "{}", failure.chain()));
+}

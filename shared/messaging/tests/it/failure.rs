@@ -1,0 +1,370 @@
+//! What fails is kept, whole and where it can be seen; it never takes its neighbours with it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use messaging::{Backoff, ConsumerSettings, Failure, Queue, RetryPolicy, State};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::support::{Script, Site, WORK, Wire, quick};
+
+type Runs = Arc<Mutex<Vec<(String, u32)>>>;
+
+/// Fails transiently for the text `bad`, and remembers each of its runs.
+fn transient_for_bad(policy: RetryPolicy) -> (Script, Runs) {
+    let runs = Runs::default();
+    let notebook = runs.clone();
+    let script = Script::new().policy(policy).failing(move |delivery| {
+        if delivery.message.text != "bad" {
+            return Ok(());
+        }
+        notebook.lock().unwrap().push(("bad".to_owned(), delivery.attempt.number));
+        Err(Failure::transient("provider.timeout", "asking the provider").caused_by("nobody answered"))
+    });
+    (script, runs)
+}
+
+#[tokio::test]
+async fn of_a_batch_of_a_hundred_only_the_culprit_is_set_aside() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let texts = (0..100).map(|n| (format!("k{n}"), if n == 37 { "bad" } else { "good" }.to_owned()));
+    wire.send_all(texts).await?;
+    let backoff = Backoff { first: Duration::from_secs(600), factor: 1, longest: Duration::from_secs(600) };
+    let (script, runs) = transient_for_bad(RetryPolicy { attempts: None, backoff });
+    let consumer = site.consumer(WORK, script);
+    site.counted("inbox where status = 'done'", 99).await?;
+    site.counted("inbox where status = 'retrying' and attempts = 1 and next_attempt_at > now()", 1).await?;
+    consumer.stop().await?;
+    assert_eq!((site.count("effects").await?, wire.depth("work").await?), (99, 0));
+    // Once among the others, once alone.
+    assert!(runs.lock().unwrap().iter().all(|(_, attempt)| *attempt == 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_transient_failure_is_tried_to_its_last_attempt_and_parked_whole() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let (script, runs) = transient_for_bad(quick());
+    let consumer = site.consumer(WORK, script);
+    let id = Uuid::now_v7();
+    let mut body = Wire::envelope(id, "k", "bad");
+    body["unknownField"] = json!({ "kept": [1, 2] });
+    let body = format!(" {body}\n");
+    let mut headers = FieldTable::default();
+    headers.insert("sequence".into(), AMQPValue::LongLongInt(7));
+    headers.insert("tenant".into(), AMQPValue::LongString("blue".into()));
+    let properties = Wire::properties(id)
+        .with_correlation_id("test".into())
+        .with_app_id("elsewhere".into())
+        .with_content_type("application/json".into())
+        .with_timestamp(1_700_000_000)
+        .with_reply_to("somewhere".into())
+        .with_headers(headers);
+    wire.send_raw(body.as_bytes(), properties).await?;
+    wire.send("k", "good").await?;
+    site.counted("inbox where status = 'parked'", 1).await?;
+    site.counted("effects where text = 'good'", 1).await?;
+    consumer.stop().await?;
+    let attempts: Vec<u32> = runs.lock().unwrap().iter().map(|(_, attempt)| *attempt).collect();
+    let mut distinct = attempts.clone();
+    distinct.dedup();
+    assert_eq!(distinct, [1, 2, 3], "{attempts:?}");
+    let parked: Parked = site.row(&format!("{PARKED} and message_id = '{id}'")).await?;
+    assert_eq!((parked.attempts, parked.key.as_str(), parked.correlation_id.as_deref()), (3, "Note:k", Some("test")));
+    assert_eq!(parked.error_class.as_deref(), Some("Transient"));
+    assert_eq!(parked.error_code.as_deref(), Some("provider.timeout"));
+    assert_eq!(parked.last_error.as_deref(), Some("asking the provider: nobody answered"));
+    assert_eq!(String::from_utf8(parked.body)?, body);
+    assert_eq!((parked.exchange.as_str(), parked.routing_key.as_str()), ("shop.commands", "work"));
+    let expected = json!({
+        "messageId": id, "type": "NoteWritten", "correlationId": "test", "appId": "elsewhere", "deliveryMode": 2,
+        "contentType": "application/json", "timestamp": 1_700_000_000, "replyTo": "somewhere",
+        "headers": { "sequence": 7, "tenant": "blue" },
+    });
+    assert_eq!(parked.properties, expected);
+    assert_eq!(site.count("effects where text = 'bad'").await?, 0);
+    Ok(())
+}
+
+#[derive(sqlx::FromRow)]
+struct Parked {
+    attempts: i32,
+    key: String,
+    correlation_id: Option<String>,
+    error_class: Option<String>,
+    error_code: Option<String>,
+    last_error: Option<String>,
+    body: Vec<u8>,
+    properties: Value,
+    exchange: String,
+    routing_key: String,
+}
+
+const PARKED: &str = "select attempts, key, correlation_id, error_class, error_code, last_error, body, properties,
+                      exchange, routing_key from inbox where status = 'parked'";
+
+#[tokio::test]
+async fn attempts_are_counted_over_restarts() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let backoff = Backoff { first: Duration::from_millis(300), factor: 1, longest: Duration::from_millis(300) };
+    let (script, runs) = transient_for_bad(RetryPolicy { attempts: Some(4), backoff });
+    wire.send("k", "bad").await?;
+    for attempts in 1..=3 {
+        let consumer = site.consumer(WORK, script.clone());
+        site.counted(&format!("inbox where attempts >= {attempts}"), 1).await?;
+        consumer.stop().await?;
+    }
+    let _last = site.consumer(WORK, script);
+    site.counted("inbox where status = 'parked' and attempts = 4", 1).await?;
+    let runs: Vec<u32> = runs.lock().unwrap().iter().map(|(_, attempt)| *attempt).collect();
+    assert_eq!(runs, [1, 2, 3, 4]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_permanent_failure_parks_at_once_in_either_half() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let refuse = |text: &str, half: &str| match text == half {
+        true => Err(Failure::permanent("note.broken", "reading the note")),
+        false => Ok(()),
+    };
+    let script = Script::new()
+        .preparing(move |delivery| async move { refuse(&delivery.message.text, "prepare") }.boxed())
+        .failing(move |delivery| refuse(&delivery.message.text, "apply"));
+    let consumer = site.consumer(WORK, script);
+    for text in ["prepare", "apply", "good"] {
+        wire.send(text, text).await?;
+    }
+    let parked = "inbox where status = 'parked' and attempts = 1 and error_class = 'Permanent' and error_code = 'note.broken'";
+    site.counted(parked, 2).await?;
+    site.counted("effects", 1).await?;
+    consumer.stop().await
+}
+
+#[tokio::test]
+async fn a_panic_in_either_half_counts_as_a_failed_attempt_and_the_loop_lives() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let script = Script::new()
+        .preparing(|delivery| {
+            async move {
+                assert!(delivery.message.text != "prepare", "in prepare");
+                Ok(())
+            }
+            .boxed()
+        })
+        .failing(|delivery| {
+            assert!(delivery.message.text != "apply", "in apply");
+            Ok(())
+        });
+    let consumer = site.consumer(WORK, script);
+    for text in ["prepare", "apply", "good"] {
+        wire.send(text, text).await?;
+    }
+    site.counted("inbox where status = 'parked' and attempts = 3 and error_code = 'handler.panicked'", 2).await?;
+    wire.send("k", "later").await?;
+    site.counted("effects", 2).await?;
+    consumer.stop().await
+}
+
+#[tokio::test]
+async fn an_apply_beyond_its_deadline_is_rolled_back_and_tried_again() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let script = Script::new().applying(|transaction, batch| {
+        async move {
+            for ready in batch.iter().filter(|ready| ready.delivery.attempt.number == 1) {
+                match ready.delivery.message.text.as_str() {
+                    "waits" => std::future::pending().await,
+                    // The server is busy with it long after the client has gone.
+                    "queries" => drop(sqlx::query("select pg_sleep(8)").execute(&mut *transaction).await?),
+                    _ => {}
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    let settings = ConsumerSettings { apply_deadline: Duration::from_millis(400), ..ConsumerSettings::default() };
+    let consumer = site.consume(WORK, script, settings, |consumer| consumer);
+    for text in ["good", "waits", "queries"] {
+        wire.send(text, text).await?;
+    }
+    site.counted("effects", 3).await?;
+    consumer.stop().await?;
+    let attempts: Vec<(String, i32)> = site.rows("select text, attempt from effects order by text").await?;
+    assert_eq!(attempts, [("good".to_owned(), 1), ("queries".to_owned(), 2), ("waits".to_owned(), 2)]);
+    assert_eq!(site.count("inbox where status = 'done' and error_code = 'handler.deadline'").await?, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_retry_waits_no_longer_than_its_own_time() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let script = Script::new().failing(|delivery| match (delivery.message.text.as_str(), delivery.attempt.number) {
+        ("long", 1) => Err(Failure::transient("busy", "busy").retry_after(Duration::from_secs(600))),
+        ("short", 1) => Err(Failure::transient("busy", "busy").retry_after(Duration::from_millis(300))),
+        _ => Ok(()),
+    });
+    let _consumer = site.consumer(WORK, script);
+    wire.send("a", "long").await?;
+    site.counted("inbox where next_attempt_at > now() + interval '500 seconds'", 1).await?;
+    wire.send("b", "short").await?;
+    site.counted("effects where text = 'short'", 1).await?;
+    let waited = "inbox where status = 'done' and finished_at - received_at >= interval '300 milliseconds'";
+    assert_eq!(site.count(waited).await?, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_queue_that_exists_with_other_arguments_stops_its_consumer_only_and_says_which() -> anyhow::Result<()> {
+    const ODD: Queue = Queue { name: "odd", bindings: &[], single_active_consumer: false };
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let durable = lapin::options::QueueDeclareOptions { durable: true, ..Default::default() };
+    wire.channel.queue_declare("odd".into(), durable, FieldTable::default()).await?;
+    let refused = site.consumer(ODD, Script::new());
+    let works = site.consumer(WORK, Script::new());
+    let reason = refused.is(|state| matches!(state, State::Waiting(_))).await?;
+    assert!(format!("{reason:?}").contains("x-queue-type"), "{reason:?}");
+    wire.send("k", "good").await?;
+    site.counted("effects", 1).await?;
+    works.works().await?;
+    // It looks again by itself.
+    site.delete("queues", &["odd"]).await?;
+    refused.works().await?;
+    refused.stop().await?;
+    works.stop().await
+}
+
+#[tokio::test]
+async fn messages_that_nobody_can_read_are_parked_once_and_the_queue_goes_on() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let valid = |change: &dyn Fn(&mut Value)| {
+        let id = Uuid::now_v7();
+        let mut body = Wire::envelope(id, "k", "x");
+        change(&mut body);
+        (body.to_string().into_bytes(), Wire::properties(id))
+    };
+    let with_id = || Wire::properties(Uuid::now_v7());
+    let (without_id, _) = valid(&|_| {});
+    let corpus: Vec<(&str, Vec<u8>, BasicProperties)> = [
+        ("message.unreadable", (b"not json".to_vec(), with_id())),
+        ("message.unreadable", (b"{}".to_vec(), with_id())),
+        ("message.unreadable", (b"[1, 2]".to_vec(), with_id())),
+        ("message.unreadable", (Vec::new(), with_id())),
+        ("message.unreadable", (vec![0xff, 0xfe, 0x00], with_id())),
+        ("message.unreadable", (br#"{"eventId": "no uuid"}"#.to_vec(), with_id())),
+        ("message.unreadable", valid(&|body| body["schemaVersion"] = json!(-1))),
+        ("message.unreadable", valid(&|body| body["occurredAt"] = json!("yesterday"))),
+        ("message.without_id", (Vec::new(), BasicProperties::default())),
+        ("message.without_id", (without_id, BasicProperties::default())),
+        ("message.id_mismatch", valid(&|body| body["eventId"] = json!(Uuid::now_v7()))),
+        ("message.unknown_type", valid(&|body| body["eventType"] = json!("NoteBurnt"))),
+        ("message.unknown_type", valid(&|body| body["schemaVersion"] = json!(2))),
+        ("message.payload", valid(&|body| body["payload"] = json!({ "text": 7 }))),
+        ("message.payload", valid(&|body| body["payload"] = Value::Null)),
+        ("message.too_large", (vec![b' '; 1024 * 1024 + 1], with_id())),
+    ]
+    .into_iter()
+    .map(|(code, (body, properties))| (code, body, properties))
+    .collect();
+    for (_, body, properties) in &corpus {
+        wire.send_raw(body, properties.clone()).await?;
+    }
+    let consumer = site.consumer(WORK, Script::new());
+    wire.send("k", "good").await?;
+    site.counted("effects", 1).await?;
+    site.counted("inbox where status = 'parked'", i64::try_from(corpus.len())?).await?;
+    consumer.stop().await?;
+    assert_eq!(wire.depth("work").await?, 0);
+    let parked: Vec<(String, Vec<u8>)> =
+        site.rows("select error_code, body from inbox where status = 'parked' order by seq").await?;
+    let expected: Vec<(String, Vec<u8>)> = corpus.into_iter().map(|(code, body, _)| (code.to_owned(), body)).collect();
+    for (seen, expected) in parked.iter().zip(&expected) {
+        assert_eq!(seen.0, expected.0, "{}", String::from_utf8_lossy(&expected.1[..expected.1.len().min(80)]));
+        assert!(seen.1 == expected.1, "the body of {} is kept byte for byte", seen.0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_without_id_is_parked_once_however_often_it_comes() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let consumer = site.consumer(WORK, Script::new());
+    for _ in 0..3 {
+        wire.send_raw(b"", BasicProperties::default()).await?;
+    }
+    wire.send("k", "good").await?;
+    site.counted("effects", 1).await?;
+    consumer.stop().await?;
+    assert_eq!(site.count("inbox where status = 'parked' and message_id like 'sha256:%'").await?, 1);
+    assert_eq!(wire.depth("work").await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn hostile_headers_and_names_harm_neither_the_message_nor_the_queue() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let long = |bytes: usize| AMQPValue::LongString("x".repeat(bytes).into());
+    let mut deep = AMQPValue::Boolean(true);
+    for _ in 0..150 {
+        deep = AMQPValue::FieldArray(vec![deep].into());
+    }
+    let table: FieldTable = [("a\0b".into(), AMQPValue::Void)].into_iter().collect::<std::collections::BTreeMap<_, _>>().into();
+    let hostile = [
+        ("traceparent", AMQPValue::LongString("".into())),
+        ("traceparent", long(10_000)),
+        ("traceparent", AMQPValue::LongString(vec![0xff, 0x00, 0xfe].into())),
+        ("traceparent", AMQPValue::FieldTable(table)),
+        ("traceparent", AMQPValue::Double(0.5)),
+        ("tracestate", long(60_000)),
+        ("baggage", AMQPValue::ByteArray(vec![0; 100].into())),
+        ("sequence", AMQPValue::LongString("no number".into())),
+        ("nul\0in its name", AMQPValue::LongString("a\0b".into())),
+        ("deep", deep),
+    ];
+    // Each one fails once, so that it is kept and read again from there.
+    let script = Script::new().failing(|delivery| match delivery.attempt.number {
+        1 => Err(Failure::transient("once", "once")),
+        _ => Ok(()),
+    });
+    let consumer = site.consumer(WORK, script);
+    let count = i64::try_from(hostile.len())?;
+    for (n, (name, value)) in hostile.into_iter().enumerate() {
+        let id = Uuid::now_v7();
+        let mut headers = FieldTable::default();
+        headers.insert(name.into(), value);
+        let body = Wire::envelope(id, &format!("k{n}"), "x").to_string();
+        wire.send_raw(body.as_bytes(), Wire::properties(id).with_headers(headers)).await?;
+    }
+    site.counted("inbox where status = 'done'", count).await?;
+    let id = Uuid::now_v7();
+    let mut body = Wire::envelope(id, "nul\0key", "x");
+    body["correlationId"] = json!("nul\0correlation");
+    let properties = Wire::properties(id).with_type("nul\0type".into()).with_correlation_id("nul\0".into());
+    wire.send_raw(body.to_string().as_bytes(), properties).await?;
+    // An index cannot hold every key, and noise cannot be compressed.
+    let noise: String = (0..5_000).map(|_| rand::random_range('\u{4e00}'..'\u{9f00}')).collect();
+    let id = Uuid::now_v7();
+    wire.send_body(id, &Wire::envelope(id, &noise, "long key")).await?;
+    wire.send("k", "good").await?;
+    site.counted("inbox where status = 'done'", count + 2).await?;
+    // PostgreSQL refuses a NUL in what the handler writes: that parks the message, and only that.
+    site.counted("inbox where status = 'parked' and key like 'Note:nul%'", 1).await?;
+    consumer.stop().await?;
+    assert_eq!(wire.depth("work").await?, 0);
+    Ok(())
+}
