@@ -53,7 +53,10 @@ pub(crate) async fn ensure_servers(yes: bool) -> anyhow::Result<()> {
     if !may || !nix::unistd::geteuid().is_root() {
         return Err(error.context("run it again as root with --yes to have them installed, or install them yourself"));
     }
-    say(format!("installing {} with apt-get, without a cluster and without starting services", missing.packages.join(" ")));
+    say(format!(
+        "installing {} with apt-get, without a cluster and without starting services",
+        missing.packages.join(" ")
+    ));
     install(&missing.packages).await?;
     Programs::find().map(drop)
 }

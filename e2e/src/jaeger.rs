@@ -39,7 +39,9 @@ impl Jaeger {
                 let ports = ports::pick(2)?;
                 Self::start_on(&program, directory, ports[0], ports[1]).await.map(Some)
             }
-            None if env::var("CI").is_ok_and(|ci| ci == "true") => bail!("CI needs a Jaeger: none in JAEGER or on PATH"),
+            None if env::var("CI").is_ok_and(|ci| ci == "true") => {
+                bail!("CI needs a Jaeger: none in JAEGER or on PATH")
+            }
             None => Ok(None),
         }
     }
@@ -85,7 +87,12 @@ impl Jaeger {
     pub async fn traces(&self, service: &str, tag: &str, value: &str) -> anyhow::Result<Vec<Value>> {
         let tags = json!({ tag: value }).to_string();
         let mut url = reqwest::Url::parse(&format!("{}/api/traces", self.page()))?;
-        url.query_pairs_mut().extend_pairs([("service", service), ("tags", &tags), ("limit", "100"), ("lookback", "1h")]);
+        url.query_pairs_mut().extend_pairs([
+            ("service", service),
+            ("tags", &tags),
+            ("limit", "100"),
+            ("lookback", "1h"),
+        ]);
         let answer: Value = self.client.get(url).send().await?.error_for_status()?.json().await?;
         Ok(answer["data"].as_array().context("Jaeger answers with a list")?.clone())
     }

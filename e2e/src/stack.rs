@@ -61,9 +61,11 @@ impl Stack {
             let (http, ops) = process::addresses()?;
             recipes.push((service, stack.recipe(service, service.name(), http, ops)?));
         }
-        let started = try_join_all(recipes.into_iter().map(async |(service, recipe)| {
-            Process::start(recipe).await.map(|process| (service, process))
-        }));
+        let started = try_join_all(
+            recipes
+                .into_iter()
+                .map(async |(service, recipe)| Process::start(recipe).await.map(|process| (service, process))),
+        );
         stack.processes = started.await?.into_iter().collect();
         Ok(stack)
     }
@@ -126,13 +128,7 @@ impl Stack {
         &self.directory
     }
 
-    fn recipe(
-        &self,
-        service: Service,
-        name: &str,
-        http: SocketAddr,
-        ops: SocketAddr,
-    ) -> anyhow::Result<Recipe> {
+    fn recipe(&self, service: Service, name: &str, http: SocketAddr, ops: SocketAddr) -> anyhow::Result<Recipe> {
         let surroundings = Surroundings {
             coordinates: &self.coordinates,
             database: self.database.name(),

@@ -129,7 +129,8 @@ fn compare(committed: &Queries, fresh: &Queries) -> Vec<String> {
             Some(_) => {}
         }
     }
-    differences.extend(committed.keys().filter(|name| !fresh.contains_key(*name)).map(|name| format!("{name} is not used")));
+    differences
+        .extend(committed.keys().filter(|name| !fresh.contains_key(*name)).map(|name| format!("{name} is not used")));
     differences
 }
 

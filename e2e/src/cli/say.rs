@@ -11,10 +11,7 @@ pub(crate) fn say(line: impl Display) {
 }
 
 /// Does something, then says what was done and how long it took.
-pub(crate) async fn timed<T>(
-    what: impl Display,
-    work: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<T> {
+pub(crate) async fn timed<T>(what: impl Display, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let begin = Instant::now();
     let done = work.await?;
     say(format!("{what} ({:.1} s)", begin.elapsed().as_secs_f64()));

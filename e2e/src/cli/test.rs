@@ -4,8 +4,8 @@ use std::fs;
 use std::process::ExitCode;
 
 use clap::Args;
-use e2e::servers::VARIABLE;
 use e2e::Servers;
+use e2e::servers::VARIABLE;
 
 use crate::cli::cargo::{cargo, run as run_cargo, run_well, workspace};
 use crate::cli::ensure_servers;

@@ -89,9 +89,11 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Shop> {
     let otlp = jaeger.as_ref().map(Jaeger::endpoint).or_else(|| arguments.otlp.clone());
     let recipes = recipes(&coordinates, otlp.as_deref(), arguments.release)?;
     let processes = timed("all five services are ready", async {
-        try_join_all(recipes.into_iter().map(async |(service, recipe)| {
-            Process::start(recipe).await.map(|process| (service, process))
-        }))
+        try_join_all(
+            recipes
+                .into_iter()
+                .map(async |(service, recipe)| Process::start(recipe).await.map(|process| (service, process))),
+        )
         .await
     });
     Ok(Shop { processes: processes.await?, jaeger, servers })
@@ -171,7 +173,12 @@ impl Shop {
         say(format!("RabbitMQ          http://{}:{management}  {} / {}", broker.host, broker.user, broker.password));
         let postgres = &coordinates.postgres;
         let Coordinates { directory, .. } = &coordinates;
-        say(format!("PostgreSQL        postgres://{}:{}@{}/{NAME}", postgres.user, postgres.password, postgres.address()));
+        say(format!(
+            "PostgreSQL        postgres://{}:{}@{}/{NAME}",
+            postgres.user,
+            postgres.password,
+            postgres.address()
+        ));
         say(format!("logs              {}/services", directory.display()));
         say("everything is up; Ctrl-C stops it");
     }

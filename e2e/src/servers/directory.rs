@@ -158,7 +158,11 @@ fn base() -> anyhow::Result<PathBuf> {
         (None, Some(cache)) if !us.is_root() && cache.is_absolute() => cache.join("saga"),
         (None, _) => PathBuf::from(format!("/var/tmp/saga-{us}")),
     };
-    DirBuilder::new().mode(0o711).recursive(true).create(&base).with_context(|| format!("making {}", base.display()))?;
+    DirBuilder::new()
+        .mode(0o711)
+        .recursive(true)
+        .create(&base)
+        .with_context(|| format!("making {}", base.display()))?;
     // In a folder that all may write to, someone else may have been first.
     let found = fs::symlink_metadata(&base)?;
     if !found.is_dir() || found.uid() != us.as_raw() {

@@ -75,7 +75,12 @@ impl Programs {
                 Command::new(self.rabbitmq.with_file_name("rabbitmqctl")).arg("version").env("PATH", &self.path),
             )?,
         };
-        check("RabbitMQ", &rabbitmq, OLDEST_RABBITMQ, "`rabbitmq-server` 3.10 or newer (https://www.rabbitmq.com/docs/download)")
+        check(
+            "RabbitMQ",
+            &rabbitmq,
+            OLDEST_RABBITMQ,
+            "`rabbitmq-server` 3.10 or newer (https://www.rabbitmq.com/docs/download)",
+        )
     }
 }
 

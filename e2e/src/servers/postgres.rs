@@ -54,8 +54,7 @@ impl Postgres {
         let place = directory.path().join("postgres");
         let data = if place.exists() { place } else { directory.make_in_memory("postgres")? };
         let log = directory.path().join("postgres.log");
-        let mut postgres =
-            Postgres { directory, programs, data, log, port: 0, password, child: Mutex::new(None) };
+        let mut postgres = Postgres { directory, programs, data, log, port: 0, password, child: Mutex::new(None) };
         if !postgres.data.join("PG_VERSION").exists() {
             postgres.initialize().await?;
         }

@@ -62,7 +62,9 @@ impl RabbitMq {
         broker.write_cookie()?;
         let mut more = 1..TRIES;
         loop {
-            let [amqp, distribution, management, epmd] = ports::pick(4)?[..] else { bail!("four ports were asked for") };
+            let [amqp, distribution, management, epmd] = ports::pick(4)?[..] else {
+                bail!("four ports were asked for")
+            };
             broker.ports = Ports { amqp, distribution, management, epmd };
             match broker.start().await {
                 Err(error) if is_taken(&error.to_string()) && more.next().is_some() => *broker.epmd.get_mut() = None,

@@ -198,7 +198,8 @@ impl Process {
         let lines = self.logs();
         let listening = lines[begin.min(lines.len())..].iter().find_map(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
-            let field = |name: &str| line.get(name).or_else(|| line.get("fields")?.get(name))?.as_str().map(str::to_owned);
+            let field =
+                |name: &str| line.get(name).or_else(|| line.get("fields")?.get(name))?.as_str().map(str::to_owned);
             (field("message")? == "listening").then_some((field("httpAddress")?, field("opsAddress")?))
         });
         match (listening, child.exit()) {

@@ -27,7 +27,9 @@ impl Vhost {
             let at = user.name;
             if vhost.call(Method::GET, &format!("users/{at}"), None).await.is_err() {
                 let password = coordinates.password_of(at);
-                vhost.call(Method::PUT, &format!("users/{at}"), Some(json!({"password": password, "tags": ""}))).await?;
+                vhost
+                    .call(Method::PUT, &format!("users/{at}"), Some(json!({"password": password, "tags": ""})))
+                    .await?;
             }
             let rights = json!({"configure": user.configure, "write": user.write, "read": user.read});
             vhost.call(Method::PUT, &format!("permissions/{name}/{at}"), Some(rights)).await?;
@@ -44,8 +46,7 @@ impl Vhost {
     /// Where a user connects; the administrator has all rights.
     pub fn url(&self, user: &str) -> String {
         let broker = &self.coordinates.broker;
-        let password =
-            if user == broker.user { broker.password.clone() } else { self.coordinates.password_of(user) };
+        let password = if user == broker.user { broker.password.clone() } else { self.coordinates.password_of(user) };
         format!("amqp://{user}:{password}@{}/{}", broker.address(), self.name)
     }
 
@@ -71,8 +72,11 @@ impl Vhost {
 
     /// Removes it with all that is in it.
     pub(crate) async fn drop_named(coordinates: &Coordinates, name: &str) -> anyhow::Result<()> {
-        let vhost =
-            Vhost { name: name.to_owned(), coordinates: coordinates.clone(), client: Client::builder().no_proxy().build()? };
+        let vhost = Vhost {
+            name: name.to_owned(),
+            coordinates: coordinates.clone(),
+            client: Client::builder().no_proxy().build()?,
+        };
         vhost.call(Method::DELETE, &format!("vhosts/{name}"), None).await.map(drop)
     }
 }

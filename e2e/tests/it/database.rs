@@ -7,9 +7,12 @@ use sqlx::{Connection as _, Executor as _};
 
 #[tokio::test]
 async fn two_stacks_do_not_see_each_other_s_rows() -> anyhow::Result<()> {
-    let (one, two) = tokio::try_join!(Stack::start_empty(Settings::default()), Stack::start_empty(Settings::default()))?;
+    let (one, two) =
+        tokio::try_join!(Stack::start_empty(Settings::default()), Stack::start_empty(Settings::default()))?;
 
-    one.database.execute("insert into orders.operator_actions (actor, verb, target, reason) values ('a', 'b', 'c', 'd')").await?;
+    one.database
+        .execute("insert into orders.operator_actions (actor, verb, target, reason) values ('a', 'b', 'c', 'd')")
+        .await?;
 
     let count = "select count(*) from orders.operator_actions";
     assert_eq!(one.database.value(count).await?, json!(1));

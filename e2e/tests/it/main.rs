@@ -17,4 +17,5 @@ mod jaeger;
 mod orphan;
 mod otlp;
 mod proxy;
+mod stack;
 mod vhost;

@@ -17,7 +17,7 @@ struct Stranger {
 
 impl Stranger {
     async fn at(stack: &Stack) -> anyhow::Result<Stranger> {
-        let url = stack.vhost.url("admin");
+        let url = stack.vhost.url("administrator");
         let connection = Connection::connect(&url, ConnectionProperties::default()).await?;
         let channel = connection.create_channel().await?;
         channel.confirm_select(lapin::options::ConfirmSelectOptions::default()).await?;

@@ -78,10 +78,9 @@ async fn a_cut_closes_open_connections_and_refuses_new_ones_until_healed() -> an
     assert_eq!(proxy.open(), 0);
 
     proxy.heal();
-    let mut line = eventually(SOON, "the line is back", async || {
-        Ok(State::Reached(TcpStream::connect(proxy.address()).await?))
-    })
-    .await?;
+    let mut line =
+        eventually(SOON, "the line is back", async || Ok(State::Reached(TcpStream::connect(proxy.address()).await?)))
+            .await?;
     assert_eq!(&say(&mut line, b"back").await?, b"back");
     Ok(())
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use e2e::{Action, Service, Settings, Stack, State, eventually};
+use e2e::{Action, Service, Stack, State, eventually};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::shop::{SOON, books_balance, comes_to, impatient, order, place};
+use crate::shop::{SOON, books_balance, comes_to, order, patient, place};
 
 async fn states(stack: &Stack) -> anyhow::Result<Value> {
     stack
@@ -28,7 +28,7 @@ async fn all_end(stack: &Stack) -> anyhow::Result<Value> {
 
 #[tokio::test]
 async fn the_last_piece_is_sold_once_to_fifty_customers() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
+    let stack = Stack::start(patient()).await?;
     try_join_all((0..50).map(|_| async { place(&stack, &order("LAST_ONE", 1, "pm_ok", "standard")).await })).await?;
     assert_eq!(all_end(&stack).await?, json!({"completed": 1, "cancelled": 49}));
     books_balance(&stack).await?;
@@ -39,7 +39,7 @@ async fn the_last_piece_is_sold_once_to_fifty_customers() -> anyhow::Result<()> 
 
 #[tokio::test]
 async fn ten_pieces_are_never_oversold_by_crosswise_orders() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
+    let stack = Stack::start(patient()).await?;
     stack.inventory().post("/stock/UNICORN/receipts", &json!({"quantity": 10}), "r").await?;
     stack.inventory().post("/stock/LAST_ONE/receipts", &json!({"quantity": 9}), "s").await?;
     let another = stack.another(Service::Inventory).await?;
@@ -68,7 +68,7 @@ async fn ten_pieces_are_never_oversold_by_crosswise_orders() -> anyhow::Result<(
 #[tokio::test]
 async fn a_deadline_that_meets_its_answer_has_one_legal_end() -> anyhow::Result<()> {
     // About as long as a step takes, so that either may come first.
-    let stack = Stack::start(Settings::default().set(Service::Order, "STEP_DEADLINE_MS", "25")).await?;
+    let stack = Stack::start(patient().set(Service::Order, "STEP_DEADLINE_MS", "25")).await?;
     for _ in 0..10 {
         try_join_all((0..20).map(|_| async { place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await })).await?;
     }
@@ -83,7 +83,7 @@ async fn a_deadline_that_meets_its_answer_has_one_legal_end() -> anyhow::Result<
 
 #[tokio::test]
 async fn a_deadline_long_after_the_end_changes_nothing() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
+    let stack = Stack::start(patient()).await?;
     let placed = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
     comes_to(&stack, &placed, "completed").await?;
     stack.database.execute("update orders.saga_steps set deadline = now() - interval '1 hour'").await?;
@@ -95,7 +95,7 @@ async fn a_deadline_long_after_the_end_changes_nothing() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_crash_at_any_seam_of_a_consumer_has_one_effect() -> anyhow::Result<()> {
-    let stack = Stack::start(impatient()).await?;
+    let stack = Stack::start(patient()).await?;
     for point in ["consumer.remembered", "consumer.before_commit", "consumer.committed"] {
         for service in [Service::Payment, Service::Inventory, Service::Shipping, Service::Order] {
             let process = stack.process(service);
@@ -113,7 +113,7 @@ async fn a_crash_at_any_seam_of_a_consumer_has_one_effect() -> anyhow::Result<()
 
 #[tokio::test]
 async fn a_crash_at_any_seam_of_a_relay_loses_nothing() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
+    let stack = Stack::start(patient()).await?;
     for point in ["relay.read", "relay.confirmed"] {
         for service in [Service::Payment, Service::Inventory, Service::Shipping, Service::Order] {
             let process = stack.process(service);
@@ -131,7 +131,7 @@ async fn a_crash_at_any_seam_of_a_relay_loses_nothing() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_crash_around_the_commit_of_an_order_leaves_all_of_it_or_nothing() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
+    let stack = Stack::start(patient()).await?;
     let body = order("KEYBOARD", 1, "pm_ok", "standard");
     for (point, orders) in [("order.before_commit", 0), ("order.committed", 1)] {
         stack.order().holds().arm(point, Action::Abort)?;
@@ -147,35 +147,4 @@ async fn a_crash_around_the_commit_of_an_order_leaves_all_of_it_or_nothing() -> 
     }
     assert_eq!(stack.database.value("select count(*) from orders.orders").await?, json!(2));
     books_balance(&stack).await
-}
-
-#[tokio::test]
-async fn a_message_that_kills_its_process_is_parked_and_its_neighbours_are_unharmed() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
-    let process = stack.inventory();
-    // Dies whenever it has claimed a message that is not fresh any more: a poison that nobody else is hit by.
-    let killer = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
-    comes_to(&stack, &killer, "completed").await?;
-    books_balance(&stack).await?;
-    process.holds().arm("consumer.before_commit", Action::Abort)?;
-    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
-    for death in 0..6 {
-        process.ended().await?;
-        if death < 5 {
-            process.restart().await?;
-        }
-    }
-    process.holds().release("consumer.before_commit")?;
-    process.restart().await?;
-    eventually(SOON, "the message is parked", async || {
-        let rows = stack.database.rows("select status, error_code, attempts from inventory.inbox where status <> 'done'").await?;
-        let parked = rows.len() == 1 && rows[0]["status"] == "parked";
-        Ok(if parked { State::Reached(()) } else { State::pending(rows) })
-    })
-    .await?;
-    let neighbour = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
-    comes_to(&stack, &neighbour, "completed").await?;
-    let open = stack.order().get(&format!("/orders/{}", placed.order)).await?;
-    assert_eq!(open.body["status"], "pending", "its saga's deadline will undo it: {}", open.text);
-    Ok(())
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::desk::Desk;
 
 /// Late is a matter of seconds: nobody sees this.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Works until `stop`.
 pub(crate) async fn run(desk: Desk, pulse: Pulse, stop: CancellationToken) {

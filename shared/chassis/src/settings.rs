@@ -217,6 +217,8 @@ fn parse_from<S: Args>(
 ) -> Result<(Verb, Common, S), clap::Error> {
     let command = CommandLine::<S>::command()
         .name(identity.name)
+        .about(format!("Runs the service `{}`", identity.name))
+        .long_about(None)
         .mut_arg("http_address", |arg| arg.default_value(format!("127.0.0.1:{}", identity.http_port)))
         .mut_arg("ops_address", |arg| arg.default_value(format!("127.0.0.1:{}", identity.ops_port)));
     let mut matches = command.try_get_matches_from(words)?;

@@ -1,6 +1,7 @@
 //! Calling others: a deadline for each call, the caller's trace and correlation id on the way, and an answer that is
 //! classified before anybody looks at it. A time-out is *unknown*, not *failed*: the effect may have happened.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use messaging::{Failure, TraceContext};
@@ -8,6 +9,7 @@ use reqwest::header::{HeaderValue, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
@@ -18,12 +20,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Shorter than servers keep idle connections, so that none is used at the moment it is closed.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// Calls that are on their way together: a burst waits here, before its deadline runs, and does not bury the other one.
+const AT_ONCE: usize = 64;
+
 /// Somebody else's HTTP interface.
 #[derive(Clone, Debug)]
 pub struct ThirdParty {
     name: &'static str,
     base: String,
     deadline: Duration,
+    at_once: Arc<Semaphore>,
     client: reqwest::Client,
 }
 
@@ -46,7 +52,7 @@ impl ThirdParty {
             .timeout(deadline)
             .build()
             .map_err(|error| Failure::permanent("process.http", "an HTTP client cannot be made").caused_by(error))?;
-        Ok(ThirdParty { name, base, deadline, client })
+        Ok(ThirdParty { name, base, deadline, at_once: Arc::new(Semaphore::new(AT_ONCE)), client })
     }
 
     /// Posts JSON and reads the JSON that comes back.
@@ -61,6 +67,8 @@ impl ThirdParty {
         correlation_id: &str,
         body: &impl Serialize,
     ) -> Result<A, Failure> {
+        // The semaphore is never closed; without a permit the call would only be unbounded.
+        let _permit = self.at_once.acquire().await.ok();
         let span = tracing::info_span!(
             "call",
             otel.name = format!("POST {path}"),

@@ -115,6 +115,8 @@ impl<H: Handler> Pipeline<H> {
             if Instant::now() >= self.next_look {
                 pulse.beat(State::Working);
                 self.look().await?;
+                // What it claimed may be ready: the next event can be a second away.
+                self.advance().await?;
             }
             // Nothing here touches the database, so dropping the branches that lose drops no work.
             let event = tokio::select! {

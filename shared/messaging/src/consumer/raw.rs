@@ -10,6 +10,12 @@ use crate::error::Failure;
 use crate::inbox::{text, without_nul};
 use crate::trace::TraceContext;
 
+/// Deepest nesting of headers that is kept: JSON that is much deeper could be stored, but not read again.
+const DEEPEST_HEADER: usize = 32;
+
+/// Longest key, in bytes, that stands in the inbox as it is: an index holds no entry of more than 2,700.
+const LONGEST_KEY: usize = 512;
+
 /// Larger bodies are parked unread.
 const LARGEST_BODY: usize = 1024 * 1024;
 
@@ -53,7 +59,7 @@ impl Raw {
         keep("expiration", string(properties.expiration()).map(Value::from));
         keep("userId", string(properties.user_id()).map(Value::from));
         keep("timestamp", properties.timestamp().map(Value::from));
-        keep("headers", properties.headers().as_ref().map(table));
+        keep("headers", properties.headers().as_ref().map(|headers| table(headers, 0)));
         Raw {
             key: message_id.clone(),
             message_type: string(properties.kind()).unwrap_or_default(),
@@ -83,7 +89,8 @@ impl Raw {
         if envelope.event_id.to_string() != self.message_id {
             return Err(Failure::permanent("message.id_mismatch", "the body has another id than the message"));
         }
-        self.key = text(&envelope.key());
+        let key = text(&envelope.key());
+        self.key = if key.len() > LONGEST_KEY { digest(&key, &[]) } else { key };
         self.message_type = text(&envelope.event_type);
         self.correlation_id = Some(text(&envelope.correlation_id));
         Ok(envelope)
@@ -110,13 +117,18 @@ fn digest(routing_key: &str, body: &[u8]) -> String {
     format!("sha256:{}", hex::encode(hash.finalize()))
 }
 
-fn table(fields: &FieldTable) -> Value {
-    Value::Object(fields.inner().iter().map(|(name, value)| (name.to_string(), json_value(value))).collect())
+fn table(fields: &FieldTable, depth: usize) -> Value {
+    Value::Object(fields.inner().iter().map(|(name, value)| (name.to_string(), json_value(value, depth))).collect())
 }
 
 /// Header values as JSON. Bytes that are no text are kept as hexadecimal digits.
-fn json_value(value: &AMQPValue) -> Value {
+fn json_value(value: &AMQPValue, depth: usize) -> Value {
     match value {
+        AMQPValue::FieldArray(_) | AMQPValue::FieldTable(_) if depth >= DEEPEST_HEADER => json!("nested too deep"),
+        AMQPValue::FieldArray(values) => {
+            Value::Array(values.as_slice().iter().map(|value| json_value(value, depth + 1)).collect())
+        }
+        AMQPValue::FieldTable(fields) => table(fields, depth + 1),
         AMQPValue::Boolean(value) => json!(value),
         AMQPValue::ShortShortInt(value) => json!(value),
         AMQPValue::ShortShortUInt(value) => json!(value),
@@ -134,8 +146,6 @@ fn json_value(value: &AMQPValue) -> Value {
             Err(_) => json!(hex::encode(value.as_bytes())),
         },
         AMQPValue::ByteArray(value) => json!(hex::encode(value.as_slice())),
-        AMQPValue::FieldArray(values) => Value::Array(values.as_slice().iter().map(json_value).collect()),
-        AMQPValue::FieldTable(fields) => table(fields),
         AMQPValue::DecimalValue(value) => json!(format!("{value:?}")),
         AMQPValue::Void => Value::Null,
     }

@@ -4,7 +4,7 @@ use messaging::Failure;
 
 use crate::support::{Child, Script, Site, WORK, Wire};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_before_or_after_the_commit_leaves_one_effect() -> anyhow::Result<()> {
     for (point, effects) in [("consumer.remembered", 0), ("consumer.before_commit", 0), ("consumer.committed", 20)] {
         let site = Site::open().await?;
@@ -24,7 +24,7 @@ async fn a_crash_before_or_after_the_commit_leaves_one_effect() -> anyhow::Resul
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_after_a_retry_was_stored_leaves_one_retry() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -43,7 +43,7 @@ async fn a_crash_after_a_retry_was_stored_leaves_one_retry() -> anyhow::Result<(
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_kills_the_process_is_parked_unrun_and_its_neighbours_are_done() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -73,7 +73,7 @@ async fn a_message_that_kills_the_process_is_parked_unrun_and_its_neighbours_are
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_is_asked_to_stop_ends_well_and_leaves_nothing_open() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::support::{EVENTS, Script, Site, Spy, WORK, Wire, event, eventually, quick_relay};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn two_copies_at_two_consumers_at_once_have_one_effect() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -40,7 +40,7 @@ async fn two_copies_at_two_consumers_at_once_have_one_effect() -> anyhow::Result
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_comes_again_later_changes_and_emits_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -64,7 +64,7 @@ async fn a_message_that_comes_again_later_changes_and_emits_nothing() -> anyhow:
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn two_messages_with_one_id_in_one_batch_have_one_effect() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -79,7 +79,7 @@ async fn two_messages_with_one_id_in_one_batch_have_one_effect() -> anyhow::Resu
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn five_thousand_messages_of_one_handler_go_out_once() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -106,7 +106,7 @@ async fn five_thousand_messages_of_one_handler_go_out_once() -> anyhow::Result<(
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn serialization_conflicts_are_run_again_at_once_and_count_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -131,7 +131,7 @@ async fn serialization_conflicts_are_run_again_at_once_and_count_nothing() -> an
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_killed_in_the_middle_of_the_transaction_leaves_one_effect() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -156,7 +156,7 @@ async fn a_session_killed_in_the_middle_of_the_transaction_leaves_one_effect() -
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_killed_while_handlers_prepare_leaves_one_effect() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -172,7 +172,7 @@ async fn a_session_killed_while_handlers_prepare_leaves_one_effect() -> anyhow::
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_cut_while_twenty_messages_run_loses_and_doubles_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -193,7 +193,7 @@ async fn a_connection_cut_while_twenty_messages_run_loses_and_doubles_nothing() 
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_queue_is_declared_again_and_consumed() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -209,7 +209,7 @@ async fn a_deleted_queue_is_declared_again_and_consumed() -> anyhow::Result<()> 
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn own_database_or_broker_away_holds_a_message_and_counts_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -231,7 +231,7 @@ async fn own_database_or_broker_away_holds_a_message_and_counts_nothing() -> any
     consumer.stop().await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_waiting_messages_are_taken_within_the_prefetch() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -248,7 +248,7 @@ async fn ten_thousand_waiting_messages_are_taken_within_the_prefetch() -> anyhow
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_stops_finishes_what_it_prepares_and_gives_nothing_back() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -256,15 +256,14 @@ async fn a_consumer_that_stops_finishes_what_it_prepares_and_gives_nothing_back(
     let consumer = site.consumer(WORK, script);
     wire.send_all((0..20).map(|n| (format!("k{}", n % 10), "x".to_owned()))).await?;
     gate.waiting(10).await?;
-    let stopping = tokio::spawn(consumer.stop());
-    eventually("it takes no more", async || consumers(&wire).await, |count| *count == 0).await?;
+    consumer.begin_stop();
     gate.open();
-    stopping.await??;
+    consumer.stop().await?;
     assert_eq!((site.count("effects where attempt = 1").await?, wire.depth("work").await?), (20, 0));
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_stopping_consumer_cannot_finish_counts_no_attempt_and_is_run_by_the_next() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -334,9 +333,4 @@ impl Gate {
     fn close(&self) {
         self.open.forget_permits(self.open.available_permits());
     }
-}
-
-async fn consumers(wire: &Wire) -> anyhow::Result<u32> {
-    let options = lapin::options::QueueDeclareOptions { passive: true, ..Default::default() };
-    Ok(wire.channel.queue_declare("work".into(), options, Default::default()).await?.consumer_count())
 }

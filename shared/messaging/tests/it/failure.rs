@@ -28,7 +28,7 @@ fn transient_for_bad(policy: RetryPolicy) -> (Script, Runs) {
     (script, runs)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn of_a_batch_of_a_hundred_only_the_culprit_is_set_aside() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -46,7 +46,7 @@ async fn of_a_batch_of_a_hundred_only_the_culprit_is_set_aside() -> anyhow::Resu
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_transient_failure_is_tried_to_its_last_attempt_and_parked_whole() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -109,7 +109,7 @@ struct Parked {
 const PARKED: &str = "select attempts, key, correlation_id, error_class, error_code, last_error, body, properties,
                       exchange, routing_key from inbox where status = 'parked'";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn attempts_are_counted_over_restarts() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -128,7 +128,7 @@ async fn attempts_are_counted_over_restarts() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_permanent_failure_parks_at_once_in_either_half() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -149,7 +149,7 @@ async fn a_permanent_failure_parks_at_once_in_either_half() -> anyhow::Result<()
     consumer.stop().await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_panic_in_either_half_counts_as_a_failed_attempt_and_the_loop_lives() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -175,7 +175,7 @@ async fn a_panic_in_either_half_counts_as_a_failed_attempt_and_the_loop_lives() 
     consumer.stop().await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_apply_beyond_its_deadline_is_rolled_back_and_tried_again() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -206,7 +206,7 @@ async fn an_apply_beyond_its_deadline_is_rolled_back_and_tried_again() -> anyhow
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_retry_waits_no_longer_than_its_own_time() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -225,7 +225,7 @@ async fn a_retry_waits_no_longer_than_its_own_time() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_exists_with_other_arguments_stops_its_consumer_only_and_says_which() -> anyhow::Result<()> {
     const ODD: Queue = Queue { name: "odd", bindings: &[], single_active_consumer: false };
     let site = Site::open().await?;
@@ -246,7 +246,7 @@ async fn a_queue_that_exists_with_other_arguments_stops_its_consumer_only_and_sa
     works.stop().await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn messages_that_nobody_can_read_are_parked_once_and_the_queue_goes_on() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -298,7 +298,7 @@ async fn messages_that_nobody_can_read_are_parked_once_and_the_queue_goes_on() -
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_without_id_is_parked_once_however_often_it_comes() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -314,7 +314,7 @@ async fn a_message_without_id_is_parked_once_however_often_it_comes() -> anyhow:
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn hostile_headers_and_names_harm_neither_the_message_nor_the_queue() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;

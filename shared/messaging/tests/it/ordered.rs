@@ -34,7 +34,7 @@ async fn texts(site: &Site, key: &str) -> anyhow::Result<Vec<String>> {
     Ok(rows.into_iter().map(|(text,)| text).collect())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn while_a_key_retries_its_later_messages_wait_and_other_keys_go_on() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let is_bad = Arc::new(AtomicBool::new(true));
@@ -60,7 +60,7 @@ async fn while_a_key_retries_its_later_messages_wait_and_other_keys_go_on() -> a
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_parked_message_holds_its_key_until_it_is_discarded() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let is_bad = Arc::new(AtomicBool::new(true));
@@ -81,7 +81,7 @@ async fn a_parked_message_holds_its_key_until_it_is_discarded() -> anyhow::Resul
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_an_unknown_type_holds_its_key_from_the_very_next_message_on() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open_on(&site, ORDERED).await?;
@@ -100,7 +100,7 @@ async fn a_message_of_an_unknown_type_holds_its_key_from_the_very_next_message_o
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn redelivery_keeps_the_order_of_each_key() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let is_held = Arc::new(AtomicBool::new(true));

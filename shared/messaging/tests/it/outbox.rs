@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::support::{EVENTS, Seen, Site, Spy, event, eventually, quick_relay};
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_rolled_back_is_never_published() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -22,7 +22,7 @@ async fn what_is_rolled_back_is_never_published() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_goes_out_once_with_the_body_and_properties_of_the_contract() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "Note.NoteWritten").await?;
@@ -76,7 +76,7 @@ async fn a_message_goes_out_once_with_the_body_and_properties_of_the_contract() 
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lower_id_that_commits_later_is_not_skipped() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -95,7 +95,7 @@ async fn a_lower_id_that_commits_later_is_not_skipped() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_nobody_poked_for_goes_out_within_the_poll_interval() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -110,7 +110,7 @@ async fn a_row_that_nobody_poked_for_goes_out_within_the_poll_interval() -> anyh
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_thousand_handlers_append_at_their_last_moment_arrives() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -138,7 +138,7 @@ async fn what_a_thousand_handlers_append_at_their_last_moment_arrives() -> anyho
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn where_history_is_not_wanted_published_rows_are_deleted() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -151,7 +151,7 @@ async fn where_history_is_not_wanted_published_rows_are_deleted() -> anyhow::Res
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_could_never_be_published_is_refused_when_it_is_appended() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let mut transaction = site.pool.begin().await?;
@@ -177,7 +177,7 @@ async fn what_could_never_be_published_is_refused_when_it_is_appended() -> anyho
     site.counted("outbox", 1).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn five_relays_publish_five_thousand_rows_exactly_once_and_leave_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -213,7 +213,7 @@ fn sequence(seen: &Seen) -> i64 {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_relay_whose_session_is_killed_works_on() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -227,7 +227,7 @@ async fn a_relay_whose_session_is_killed_works_on() -> anyhow::Result<()> {
     site.counted("outbox", 0).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_idle_relay_notices_that_its_connection_to_the_broker_was_closed() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;

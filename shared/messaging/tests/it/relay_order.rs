@@ -30,7 +30,7 @@ async fn bind_nobody(channel: &Channel) -> anyhow::Result<()> {
     Ok(channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default()).await?)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unroutable_row_stays_with_its_reason_and_goes_out_when_the_binding_appears() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -45,7 +45,7 @@ async fn an_unroutable_row_stays_with_its_reason_and_goes_out_when_the_binding_a
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn not_one_of_eight_hundred_unroutable_rows_is_taken_for_published() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let _wire = Wire::open(&site).await?;
@@ -62,7 +62,7 @@ async fn not_one_of_eight_hundred_unroutable_rows_is_taken_for_published() -> an
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_return_after_a_confirm_that_never_came_is_told_by_its_own_message() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let _wire = Wire::open(&site).await?;
@@ -85,7 +85,7 @@ async fn a_return_after_a_confirm_that_never_came_is_told_by_its_own_message() -
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_wait_behind_the_failed_row_of_their_aggregate_and_nobody_elses_do() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -110,7 +110,7 @@ async fn rows_wait_behind_the_failed_row_of_their_aggregate_and_nobody_elses_do(
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_waited_goes_on_when_an_operator_takes_the_head_away() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let _wire = Wire::open(&site).await?;
@@ -126,7 +126,7 @@ async fn what_waited_goes_on_when_an_operator_takes_the_head_away() -> anyhow::R
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_hold_of_an_aggregate_outlives_the_relay_that_made_it() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -144,7 +144,7 @@ async fn the_hold_of_an_aggregate_outlives_the_relay_that_made_it() -> anyhow::R
     spy.saw(2).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn fifty_events_of_one_aggregate_keep_their_order_through_five_relays_that_die() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -171,7 +171,7 @@ async fn fifty_events_of_one_aggregate_keep_their_order_through_five_relays_that
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_poison_rows_at_the_head_do_not_stop_the_others() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -187,7 +187,7 @@ async fn five_hundred_poison_rows_at_the_head_do_not_stop_the_others() -> anyhow
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_to_a_missing_exchange_is_the_only_one_that_counts_an_attempt() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
@@ -207,7 +207,7 @@ async fn a_row_to_a_missing_exchange_is_the_only_one_that_counts_an_attempt() ->
     site.counted("outbox", 0).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_rows_to_a_missing_exchange_do_not_stop_the_others() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -219,7 +219,7 @@ async fn two_hundred_rows_to_a_missing_exchange_do_not_stop_the_others() -> anyh
     site.counted("outbox_history where attempts = 0", 100).await
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_outage_burns_no_attempts_and_everything_goes_out_after_it() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -243,7 +243,7 @@ async fn an_outage_burns_no_attempts_and_everything_goes_out_after_it() -> anyho
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_published_to_a_deleted_exchange_stay_until_it_is_back() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;

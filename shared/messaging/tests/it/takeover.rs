@@ -7,7 +7,7 @@ use crate::support::{Child, EVENTS, Site, Spy, event, quick_relay};
 /// From the death of a leader to the first row of the next: what is promised for a death that the server sees.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_rows_that_a_dead_leader_had_read_are_published_by_the_next() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -26,7 +26,7 @@ async fn the_rows_that_a_dead_leader_had_read_are_published_by_the_next() -> any
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_leader_had_published_but_not_moved_is_sent_again_and_not_lost() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -42,7 +42,7 @@ async fn what_a_dead_leader_had_published_but_not_moved_is_sent_again_and_not_lo
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_standing_by_relay_takes_over_from_a_killed_leader() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -59,7 +59,7 @@ async fn a_standing_by_relay_takes_over_from_a_killed_leader() -> anyhow::Result
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_superseded_while_it_slept_changes_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
@@ -85,7 +85,7 @@ async fn a_leader_that_was_superseded_while_it_slept_changes_nothing() -> anyhow
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_relay_finishes_the_batch_that_it_has_begun() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;

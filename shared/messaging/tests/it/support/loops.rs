@@ -62,6 +62,11 @@ impl Site {
 }
 
 impl Loop {
+    /// Asks it to stop.
+    pub(crate) fn begin_stop(&self) {
+        self.stop.cancel();
+    }
+
     /// Stops it and waits until it has.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.stop.cancel();

@@ -158,7 +158,8 @@ impl Site {
 }
 
 impl Drop for Site {
-    /// On a thread of its own: this one is inside a runtime, or panics.
+    /// On a thread of its own: this one is inside a runtime, or panics. The runtime's other threads work on, and let
+    /// the loops that are left end well.
     fn drop(&mut self) {
         let (name, servers) = (self.name.clone(), self.servers);
         let clean = async move {
