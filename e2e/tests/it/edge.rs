@@ -56,10 +56,13 @@ async fn bad_orders_are_refused_with_a_code_and_store_nothing() -> anyhow::Resul
     bad.push(("invalid UTF-8", vec![b'{', b'"', 0xff, b'"', b':', b'1', b'}']));
     bad.push(("a deep one", ["[".repeat(10_000), "]".repeat(10_000)].concat().into_bytes()));
     bad.push(("a byte order mark", [b"\xef\xbb\xbf".to_vec(), good.to_string().into_bytes()].concat()));
-    for quantity in [json!(0), json!(-1), json!(i64::MAX), json!(1.5), json!("1"), json!(null), json!(9_007_199_254_740_993_i64)] {
+    for quantity in
+        [json!(0), json!(-1), json!(i64::MAX), json!(1.5), json!("1"), json!(null), json!(9_007_199_254_740_993_i64)]
+    {
         bad.push(("a quantity", with("/items/0/quantity", quantity)));
     }
-    for text in [json!(""), json!("  "), json!("a\u{0}b"), json!("x".repeat(10_000)), json!(7), json!(null), json!([])] {
+    for text in [json!(""), json!("  "), json!("a\u{0}b"), json!("x".repeat(10_000)), json!(7), json!(null), json!([])]
+    {
         bad.push(("a customer", with("/customerId", text.clone())));
         bad.push(("a sku", with("/items/0/sku", text.clone())));
         bad.push(("a method", with("/paymentMethod", text.clone())));

@@ -56,8 +56,10 @@ async fn a_deadline_does_not_run_while_its_command_waits_for_the_broker() -> any
     eventually(SOON, "the deadline has been moved on twice", async || {
         let passed = stack
             .database
-            .value(&format!("select (deadline - '{}'::timestamptz) > interval '2 seconds' from orders.saga_steps",
-                            first.as_str().unwrap_or_default()))
+            .value(&format!(
+                "select (deadline - '{}'::timestamptz) > interval '2 seconds' from orders.saga_steps",
+                first.as_str().unwrap_or_default()
+            ))
             .await?;
         Ok(if passed == json!(true) { State::Reached(()) } else { State::pending(passed) })
     })

@@ -6,13 +6,15 @@ use e2e::{Action, Service, Stack, State, eventually};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::shop::{SOON, books_balance, comes_to, order, patient, place};
+use crate::shop::{books_balance, comes_to, order, patient, place};
 
 async fn states(stack: &Stack) -> anyhow::Result<Value> {
     stack
         .database
-        .value("select coalesce(jsonb_object_agg(state, n), '{}') from
-                (select state, count(*) as n from orders.sagas group by state) s")
+        .value(
+            "select coalesce(jsonb_object_agg(state, n), '{}') from
+                (select state, count(*) as n from orders.sagas group by state) s",
+        )
         .await
 }
 

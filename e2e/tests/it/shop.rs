@@ -32,7 +32,9 @@ pub(crate) fn impatient() -> Settings {
 /// Settings under which a third party may be slow: for crowds on a busy machine.
 pub(crate) fn patient() -> Settings {
     let settings = Settings::default();
-    [Service::Payment, Service::Shipping].into_iter().fold(settings, |s, service| s.set(service, "CALL_TIMEOUT_MS", "10000"))
+    [Service::Payment, Service::Shipping]
+        .into_iter()
+        .fold(settings, |s, service| s.set(service, "CALL_TIMEOUT_MS", "10000"))
 }
 
 /// The body of an order.
@@ -77,11 +79,7 @@ pub(crate) async fn comes_to(stack: &Stack, placed: &Placed, status: &str) -> an
     let path = format!("/orders/{}", placed.order);
     eventually(SOON, &format!("order {} is {status}", placed.order), async || {
         let answer = stack.order().get(&path).await?;
-        Ok(if answer.body["status"] == status {
-            State::Reached(answer.body)
-        } else {
-            State::pending(answer.body)
-        })
+        Ok(if answer.body["status"] == status { State::Reached(answer.body) } else { State::pending(answer.body) })
     })
     .await
 }
@@ -166,8 +164,11 @@ const CHECKS: &[(&str, &str)] = &[
         "nobody is charged or refunded twice",
         "select key, effect, count(*) from sandbox.ledger where account = 'shop' group by key, effect having count(*) > 1",
     ),
-    ("the ledger sums to zero", "select sum(amount) from sandbox.ledger where account in ('customer', 'shop')
-         having coalesce(sum(amount), 0) <> 0"),
+    (
+        "the ledger sums to zero",
+        "select sum(amount) from sandbox.ledger where account in ('customer', 'shop')
+         having coalesce(sum(amount), 0) <> 0",
+    ),
     (
         "a shipped order has one parcel, a cancelled one none",
         "select o.id, s.state, coalesce(l.parcels, 0) as parcels from orders.orders o

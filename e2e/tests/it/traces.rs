@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 
+use anyhow::Context as _;
 use e2e::{Collector, Jaeger, Settings, Span, Stack, State, eventually};
 use serde_json::Value;
 
@@ -69,7 +70,7 @@ async fn retries_stay_in_the_trace_of_their_order() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn a_real_jaeger_finds_the_whole_order_by_its_correlation_id() -> anyhow::Result<()> {
-    let directory = tempdir()?;
+    let directory = jaeger_directory()?;
     let Some(jaeger) = Jaeger::start(&directory).await? else {
         writeln!(std::io::stderr(), "DID NOT RUN: no Jaeger program on this machine (name one with JAEGER=path)")?;
         return Ok(());
@@ -110,8 +111,11 @@ fn missing_parents(trace: &Value) -> usize {
         .count()
 }
 
-fn tempdir() -> anyhow::Result<std::path::PathBuf> {
-    let directory = std::env::temp_dir().join(format!("saga-jaeger-{:08x}", rand::random::<u32>()));
+/// Beside the logs of the run: it goes with them.
+fn jaeger_directory() -> anyhow::Result<std::path::PathBuf> {
+    let programs = e2e::stack::programs()?;
+    let target = programs.parent().context("the target directory")?;
+    let directory = target.join(e2e::stack::LOGS).join("jaeger");
     std::fs::create_dir_all(&directory)?;
     Ok(directory)
 }

@@ -41,7 +41,7 @@ impl Handler for Commands {
 
 fn asked(delivery: &Delivery<Command<ReserveStock>>) -> Result<Asked<'_>, Failure> {
     let order_id = delivery.message.order_id();
-    delivery.describe("order.id", order_id);
+    delivery.describe("order.id", &order_id);
     let (request, lines) = match &delivery.message {
         Command::Do(reserve) => (Request::Reserve, reserve.lines.as_slice()),
         Command::Undo(_) => (Request::Release, [].as_slice()),

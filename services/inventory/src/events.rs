@@ -26,7 +26,7 @@ impl Handler for Events {
             .iter()
             .map(|ready| {
                 let order_id = ready.delivery.message.0.order_id;
-                ready.delivery.describe("order.id", order_id);
+                ready.delivery.describe("order.id", &order_id);
                 Ok(Asked { saga_id: ready.delivery.saga_id()?, order_id, request: Request::Shipped, lines: &[] })
             })
             .collect::<Result<Vec<_>, Failure>>()?;

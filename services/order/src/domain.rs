@@ -218,7 +218,7 @@ pub fn ignored(event: Event, claimed: Status, status: Status) -> Ignored {
     }
 }
 
-/// An ignored answer that is shown all the same: in needs_attention the failure of the latest undo turns its row from
+/// An ignored answer that is shown all the same: in `needs_attention` the failure of the latest undo turns its row from
 /// overdue to failed.
 pub fn shown(saga: Saga, event: Event, status: Status) -> Option<Mark> {
     match (saga.state, event) {

@@ -47,7 +47,7 @@ impl Handler for Replies {
                     && Some(row.command_id) == delivery.envelope.causation_id
             });
             let event = domain::event_of(*step, *outcome, is_latest);
-            delivery.describe("order.id", details.order_id);
+            delivery.describe("order.id", &details.order_id);
             happenings.push(Happening {
                 saga,
                 event,

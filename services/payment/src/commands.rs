@@ -29,7 +29,7 @@ impl Handler for Commands {
     async fn prepare(&self, delivery: &Delivery<Self::Message>) -> Result<Option<Said>, Failure> {
         let saga_id = delivery.saga_id()?;
         let correlation_id = &delivery.envelope.correlation_id;
-        delivery.describe("order.id", delivery.message.order_id());
+        delivery.describe("order.id", &delivery.message.order_id());
         let payment = store::find(&mut *self.pool.acquire().await?, saga_id).await?;
         let record = payment.map_or(Record::None, |payment| payment.status.record());
         if participant::first_look(record, delivery.message.direction()) == FirstLook::Settled {

@@ -90,7 +90,7 @@ pub async fn declare_queue(channel: &Channel, queue: Queue) -> Result<(), Failur
     Ok(())
 }
 
-/// 406 PRECONDITION_FAILED is a contradiction between two declarations: no retry can help, a person must decide.
+/// 406 `PRECONDITION_FAILED` is a contradiction between two declarations: no retry can help, a person must decide.
 fn refused(what: &str, name: &str, error: lapin::Error) -> Failure {
     let text = error.to_string();
     let contradicts = matches!(error.kind(), lapin::ErrorKind::ProtocolError(error)

@@ -7,9 +7,9 @@ use std::panic::AssertUnwindSafe;
 use futures::FutureExt as _;
 use sqlx::{Connection as _, PgConnection};
 
-use super::handler::{Handler, Ready};
+use super::handler::Handler;
 use super::intake::count;
-use super::item::{Batch, Origin, Ticket};
+use super::item::{Batch, Origin, Prepared};
 use super::pipeline::{Pipeline, panicked};
 use crate::error::{Class, Failure};
 use crate::hold;
@@ -19,7 +19,7 @@ use crate::inbox;
 const CONFLICTS: u32 = 10;
 
 impl<H: Handler> Pipeline<H> {
-    pub(super) async fn apply(&mut self, items: Vec<(Ready<H::Message, H::Prepared>, Ticket)>) -> Result<(), Failure> {
+    pub(super) async fn apply(&mut self, items: Vec<Prepared<H>>) -> Result<(), Failure> {
         let mut batches = VecDeque::from([(Batch::of(items), 0)]);
         while let Some((mut batch, conflicts)) = batches.pop_front() {
             let failure = match self.attempt(&mut batch).await {

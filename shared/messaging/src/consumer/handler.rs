@@ -57,7 +57,7 @@ impl<M> Delivery<M> {
     }
 
     /// Puts what the business knows about the message on its span (`order.id`).
-    pub fn describe(&self, attribute: &'static str, value: impl ToString) {
+    pub fn describe(&self, attribute: &'static str, value: &impl ToString) {
         self.span.set_attribute(attribute, value.to_string());
     }
 

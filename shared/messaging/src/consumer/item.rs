@@ -31,6 +31,12 @@ pub(super) struct Item<M> {
     pub(super) ticket: Ticket,
 }
 
+/// A message that is ready to be applied.
+pub(super) type Prepared<H> = (Ready<<H as Handler>::Message, <H as Handler>::Prepared>, Ticket);
+
+/// A message and how its preparation ended.
+pub(super) type Tried<H> = (Item<<H as Handler>::Message>, Result<<H as Handler>::Prepared, Failure>);
+
 /// Messages that are applied in one transaction, sorted by message id.
 pub(super) struct Batch<M, P> {
     pub(super) ready: Vec<Ready<M, P>>,

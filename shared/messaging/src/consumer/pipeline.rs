@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 
 use super::acks::Acks;
 use super::handler::{Handler, Ready};
-use super::item::{Item, Origin, Ticket};
+use super::item::{Item, Origin, Prepared, Ticket, Tried};
 use super::slots::Slots;
 use super::{Claims, Consumer, ConsumerSettings};
 use crate::error::{Class, Failure};
@@ -44,11 +44,11 @@ pub(super) struct Pipeline<H: Handler> {
     pub(super) claims: Claims,
     pub(super) acks: Acks,
     pub(super) slots: Slots<Item<H::Message>>,
-    pub(super) ready: Vec<(Ready<H::Message, H::Prepared>, Ticket)>,
+    pub(super) ready: Vec<Prepared<H>>,
     pub(super) next_look: Instant,
     /// A kept message runs that may be deadly: no other one beside it.
     pub(super) runs_alone: bool,
-    preparing: JoinSet<(Item<H::Message>, Result<H::Prepared, Failure>)>,
+    preparing: JoinSet<Tried<H>>,
     deliveries: lapin::Consumer,
 }
 
@@ -193,7 +193,7 @@ impl<H: Handler> Pipeline<H> {
 
     async fn prepared(
         &mut self,
-        prepared: Result<(Item<H::Message>, Result<H::Prepared, Failure>), tokio::task::JoinError>,
+        prepared: Result<Tried<H>, tokio::task::JoinError>,
     ) -> Result<(), Failure> {
         let (item, result) = prepared.map_err(|error| {
             Failure::permanent("consumer.task", "a preparing task ended without its message").caused_by(error)
@@ -226,7 +226,7 @@ async fn prepare<H: Handler>(
     handler: Arc<H>,
     item: Item<H::Message>,
     wait: Duration,
-) -> (Item<H::Message>, Result<H::Prepared, Failure>) {
+) -> Tried<H> {
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
