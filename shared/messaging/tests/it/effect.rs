@@ -174,22 +174,23 @@ async fn a_session_killed_while_handlers_prepare_leaves_one_effect() -> anyhow::
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_cut_while_twenty_messages_run_loses_and_doubles_nothing() -> anyhow::Result<()> {
-    let site = Site::open().await?;
+    let mut site = Site::open().await?;
+    let proxy = site.through_proxy().await?;
     let wire = Wire::open(&site).await?;
     let (script, gate) = gated();
     let settings = ConsumerSettings { prefetch: 20, ..ConsumerSettings::default() };
     let consumer = site.consume(WORK, script, settings, |consumer| consumer);
-    for round in 1..=5 {
+    for round in 1..=10 {
         gate.close();
         wire.send_all((0..20).map(|n| (format!("k{n}"), format!("{round}")))).await?;
         gate.waiting(20).await?;
-        site.close_connection("shop.work").await?;
+        proxy.cut();
         gate.open();
         site.counted("inbox where status = 'done'", 20 * round).await?;
     }
     consumer.stop().await?;
-    assert_eq!((site.count("effects").await?, wire.depth("work").await?), (100, 0));
-    assert_eq!(site.count("(select distinct message_id from effects) e").await?, 100);
+    assert_eq!((site.count("effects").await?, wire.depth("work").await?), (200, 0));
+    assert_eq!(site.count("(select distinct message_id from effects) e").await?, 200);
     Ok(())
 }
 

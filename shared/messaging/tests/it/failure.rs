@@ -226,6 +226,23 @@ async fn a_retry_waits_no_longer_than_its_own_time() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_due_retry_runs_as_soon_as_it_is_due() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let backoff = Backoff { first: Duration::from_millis(5), factor: 1, longest: Duration::from_millis(5) };
+    let script = Script::new().policy(RetryPolicy { attempts: None, backoff }).failing(|delivery| {
+        match delivery.attempt.number {
+            100 => Ok(()),
+            _ => Err(Failure::transient("test", "not yet")),
+        }
+    });
+    let _consumer = site.consumer(WORK, script);
+    wire.send("k", "tries often").await?;
+    // Were each to wait for the consumer's regular look at its inbox, this would take more than a minute.
+    site.counted("effects where attempt = 100", 1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_exists_with_other_arguments_stops_its_consumer_only_and_says_which() -> anyhow::Result<()> {
     const ODD: Queue = Queue { name: "odd", bindings: &[], single_active_consumer: false };
     let site = Site::open().await?;

@@ -182,7 +182,7 @@ async fn five_relays_publish_five_thousand_rows_exactly_once_and_leave_nothing()
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
     let relays: Vec<_> =
-        (0..5).map(|n| format!("shop{n}")).map(|name| site.relay_as(&name, site.broker(&name), quick_relay())).collect();
+        (0..5).map(|n| format!("shop{n}")).map(|name| site.relay_as(&name, quick_relay())).collect();
     let rows: Vec<_> = (0..5_000).map(|n| event(&format!("{}", n % 50), &n.to_string())).collect();
     for chunk in rows.chunks(1_000) {
         site.append(chunk).await?;

@@ -14,7 +14,6 @@ pub(crate) mod wire;
 pub(crate) use child::Child;
 pub(crate) use eventually::eventually;
 pub(crate) use loops::{Loop, quick_relay};
-pub(crate) use proxy::Proxy;
 pub(crate) use script::{Script, quick};
 pub(crate) use site::Site;
 pub(crate) use spy::{Seen, Spy};

@@ -16,7 +16,7 @@ pub(crate) async fn eventually<T: Debug>(
     loop {
         let seen = look().await;
         match seen {
-            Ok(value) if reached(&value) => { eprintln!("{:?} {what}", begun.elapsed()); return Ok(value) }
+            Ok(value) if reached(&value) => return Ok(value),
             last if begun.elapsed() > DEADLINE => anyhow::bail!("not yet after {DEADLINE:?}: {what}. Last seen: {last:?}"),
             _ => tokio::time::sleep(Duration::from_millis(15)).await,
         }

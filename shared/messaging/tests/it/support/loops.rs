@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use messaging::{
-    Backoff, Broker, Consumer, ConsumerSettings, Poke, Pulse, Queue, Relay, RelaySettings, State,
+    Backoff, Consumer, ConsumerSettings, Poke, Pulse, Queue, Relay, RelaySettings, State,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -29,13 +29,12 @@ pub(crate) fn quick_relay() -> RelaySettings {
 
 impl Site {
     pub(crate) fn relay(&self, settings: RelaySettings) -> Loop {
-        self.relay_as("shop", self.broker("shop"), settings)
+        self.relay_as("shop", settings)
     }
 
-    /// A relay of its own name, maybe over another way to the broker.
-    pub(crate) fn relay_as(&self, process: &str, broker: Broker, settings: RelaySettings) -> Loop {
-        debug_assert_eq!(broker.process(), process);
-        let relay = Relay::new(&self.database(), broker, EXCHANGES, settings);
+    /// A relay in a process of its own name.
+    pub(crate) fn relay_as(&self, process: &str, settings: RelaySettings) -> Loop {
+        let relay = Relay::new(&self.database(), self.broker(process), EXCHANGES, settings);
         let (pulse, poke, stop) = (relay.pulse(), relay.poke(), CancellationToken::new());
         let task = Some(tokio::spawn(relay.run(stop.clone())));
         Loop { pulse, poke, stop, task }

@@ -1,5 +1,6 @@
 //! One test's place: a database and a vhost of its own, gone with it.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use messaging::{Broker, Message, outbox};
@@ -11,6 +12,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, F
 use tokio::sync::OnceCell;
 
 use super::eventually::eventually;
+use super::proxy::Proxy;
 use super::servers::Servers;
 
 pub(super) const SCHEMA: &str = "shop";
@@ -23,6 +25,8 @@ pub(crate) struct Site {
     name: String,
     pub(crate) pool: PgPool,
     servers: &'static Servers,
+    /// How the loops under test reach the broker.
+    route: SocketAddr,
 }
 
 impl Site {
@@ -35,7 +39,7 @@ impl Site {
         run(&mut server, format!("create database {name} template {template}")).await?;
         server.close().await?;
         let pool = PgPoolOptions::new().max_connections(8).connect_lazy_with(options(servers, &name));
-        let site = Site { name, pool, servers };
+        let site = Site { name, pool, servers, route: servers.broker_address() };
         site.manage(Method::PUT, &["vhosts", &site.name], Some(json!({}))).await?;
         Ok(site)
     }
@@ -50,19 +54,20 @@ impl Site {
     }
 
     pub(crate) fn broker(&self, process: &str) -> Broker {
-        Broker::new(&self.broker_url(), process).expect("the test's own URL")
+        let url = self.servers.broker_url(&self.name, self.route);
+        Broker::new(&url, process).expect("the test's own URL")
     }
 
+    /// The way past any proxy.
     pub(crate) fn broker_url(&self) -> String {
-        self.broker_url_at(self.broker_address())
+        self.servers.broker_url(&self.name, self.servers.broker_address())
     }
 
-    pub(crate) fn broker_address(&self) -> std::net::SocketAddr {
-        self.servers.broker_address()
-    }
-
-    pub(crate) fn broker_url_at(&self, at: std::net::SocketAddr) -> String {
-        self.servers.broker_url(&self.name, at)
+    /// From now on the loops reach the broker through a proxy.
+    pub(crate) async fn through_proxy(&mut self) -> anyhow::Result<Proxy> {
+        let proxy = Proxy::to(self.servers.broker_address()).await?;
+        self.route = proxy.address();
+        Ok(proxy)
     }
 
     /// Appends in a transaction of its own. Nobody is poked.

@@ -80,7 +80,13 @@ impl Spy {
         seen.iter().map(|seen| seen.properties.message_id().clone()).collect::<HashSet<_>>().len()
     }
 
-    /// Waits until it has seen so many different messages.
+    /// Waits until it has seen at least so many different messages.
+    pub(crate) async fn saw_some(&self, expected: usize) -> anyhow::Result<()> {
+        let what = format!("the spy sees {expected} different messages or more");
+        eventually(&what, async || Ok(self.distinct()), |distinct| *distinct >= expected).await.map(drop)
+    }
+
+    /// Waits until it has seen exactly so many different messages.
     pub(crate) async fn saw(&self, expected: usize) -> anyhow::Result<()> {
         let what = format!("the spy sees {expected} different messages");
         eventually(&what, async || Ok(self.distinct()), |distinct| *distinct == expected).await.map(drop)
