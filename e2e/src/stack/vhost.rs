@@ -25,18 +25,26 @@ impl Vhost {
         vhost.call(Method::PUT, &format!("vhosts/{name}"), Some(json!({}))).await?;
         for user in USERS {
             let at = user.name;
-            if vhost.call(Method::GET, &format!("users/{at}"), None).await.is_err() {
-                let password = coordinates.password_of(at);
-                vhost
-                    .call(Method::PUT, &format!("users/{at}"), Some(json!({"password": password, "tags": ""})))
-                    .await?;
-            }
+            vhost.ensure_user(at, &coordinates.password_of(at)).await?;
             let rights = json!({"configure": user.configure, "write": user.write, "read": user.read});
             vhost.call(Method::PUT, &format!("permissions/{name}/{at}"), Some(rights)).await?;
             let rights = json!({"exchange": EVENTS.name, "write": user.events_write, "read": user.events_read});
             vhost.call(Method::PUT, &format!("topic-permissions/{name}/{at}"), Some(rights)).await?;
         }
         Ok(vhost)
+    }
+
+    /// Two stacks may make the same user at once, and the broker refuses one of them.
+    async fn ensure_user(&self, user: &str, password: &str) -> anyhow::Result<()> {
+        let path = format!("users/{user}");
+        let body = json!({"password": password, "tags": ""});
+        if self.call(Method::GET, &path, None).await.is_ok() {
+            return Ok(());
+        }
+        match self.call(Method::PUT, &path, Some(body)).await {
+            Err(_) if self.call(Method::GET, &path, None).await.is_ok() => Ok(()),
+            made => made.map(drop),
+        }
     }
 
     pub fn name(&self) -> &str {

@@ -8,6 +8,7 @@ mod outages;
 mod races;
 mod saga;
 mod shop;
+mod surface;
 mod traces;
 
 // What the tests stand on.
