@@ -17,17 +17,17 @@ use crate::telemetry::Telemetry;
 
 /// Runs a service: `serve` (if nothing is said), `relay` or `health`. `start` builds it from its own settings and the
 /// [`Base`]. Returns when the process is to end: with success after SIGTERM or SIGINT, else with a failure.
-pub fn run<S, F, Fut>(identity: Identity, start: F) -> ExitCode
-where
-    S: Args,
-    F: FnOnce(S, Base) -> Fut,
-    Fut: Future<Output = Result<Service, Failure>>,
-{
+pub fn run<S: Args>(identity: Identity, start: fn(S, Base) -> Result<Service, Failure>) -> ExitCode {
     let (verb, common, own) = settings::parse::<S>(identity);
+    live(identity, verb, common, Box::new(|base| start(own, base)))
+}
+
+/// Everything after the command line is the same code for every service, and is compiled once, here.
+fn live(identity: Identity, verb: Verb, common: Common, start: Start<'_>) -> ExitCode {
     if verb == Verb::Health {
         return health::ask(common.ops_address);
     }
-    match live(identity, verb, common, |base| start(own, base)) {
+    match serve(identity, verb, common, start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             tracing::error!(error.code = failure.code(), "{} ends: {}", identity.name, failure.chain());
@@ -36,11 +36,9 @@ where
     }
 }
 
-fn live<F, Fut>(identity: Identity, verb: Verb, common: Common, start: F) -> Result<(), Failure>
-where
-    F: FnOnce(Base) -> Fut,
-    Fut: Future<Output = Result<Service, Failure>>,
-{
+type Start<'a> = Box<dyn FnOnce(Base) -> Result<Service, Failure> + 'a>;
+
+fn serve(identity: Identity, verb: Verb, common: Common, start: Start<'_>) -> Result<(), Failure> {
     // Before the runtime: the exporter's client has a thread and a small runtime of its own.
     let telemetry = Telemetry::start(identity, &common).inspect_err(last_words)?;
     let metrics = Metrics::install(identity.name)?;
@@ -49,15 +47,8 @@ where
         .build()
         .map_err(|error| Failure::permanent("process.runtime", "the runtime cannot start").caused_by(error))?;
     let ended = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
-        let base = Base::new(identity, common)?;
-        let service = tokio::select! {
-            started = start(base) => started?,
-            name = signals.next() => {
-                tracing::info!("{name} during the start: ends");
-                return Ok(());
-            }
-        };
+        let signals = Signals::listen()?;
+        let service = start(Base::new(identity, common)?)?;
         service.run(verb, metrics, signals).await
     });
     // What still runs had its time; nothing of it may hold the process.
