@@ -114,10 +114,8 @@ async fn each_role_reaches_its_own_schema_and_no_other() -> anyhow::Result<()> {
                 ("drop", format!("drop table {schema}.{table}")),
                 ("truncate", format!("truncate {schema}.{table}")),
             ] {
-                let tried = stack
-                    .database
-                    .execute(&format!("set local role {role}_service; {statement}; rollback"))
-                    .await;
+                let tried =
+                    stack.database.execute(&format!("set local role {role}_service; {statement}; rollback")).await;
                 let allowed = role == schema && verb == "select";
                 assert_eq!(tried.is_ok(), allowed, "{role} {verb} {schema}: {tried:?}");
             }

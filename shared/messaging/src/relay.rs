@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::Notify;
@@ -125,8 +126,9 @@ impl Relay {
     }
 
     /// Works until `stop`, whatever happens to the database or the broker. When asked to stop it finishes its batch.
-    pub async fn run(self, stop: CancellationToken) {
-        supervise(&self.pulse, &stop, || self.lead(&stop)).await;
+    pub fn run(self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        // Boxed, so that it is compiled here and not again in each program.
+        Box::pin(async move { supervise(&self.pulse, &stop, || self.lead(&stop)).await })
     }
 
     /// One term: takes the lock, connects, and publishes until something breaks.
@@ -178,6 +180,9 @@ impl Relay {
         }
         let sorted = term.holds.sort(rows);
         within(rows::put_off(connection, &sorted.put_off)).await?;
+        if sorted.publish.is_empty() {
+            return Ok(Step::Moved);
+        }
         hold::point("relay.read").await;
         // No transaction is open while the broker is asked. A crash before the rows are moved sends them again.
         let outcome = publisher.publish(&sorted.publish).await?;

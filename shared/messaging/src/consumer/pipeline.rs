@@ -191,10 +191,7 @@ impl<H: Handler> Pipeline<H> {
         self.ready.push((Ready { delivery: item.delivery, prepared }, item.ticket));
     }
 
-    async fn prepared(
-        &mut self,
-        prepared: Result<Tried<H>, tokio::task::JoinError>,
-    ) -> Result<(), Failure> {
+    async fn prepared(&mut self, prepared: Result<Tried<H>, tokio::task::JoinError>) -> Result<(), Failure> {
         let (item, result) = prepared.map_err(|error| {
             Failure::permanent("consumer.task", "a preparing task ended without its message").caused_by(error)
         })?;
@@ -222,11 +219,7 @@ impl<H: Handler> Pipeline<H> {
 }
 
 /// Runs `prepare` in the message's span. A panic is a failure of this one message.
-async fn prepare<H: Handler>(
-    handler: Arc<H>,
-    item: Item<H::Message>,
-    wait: Duration,
-) -> Tried<H> {
+async fn prepare<H: Handler>(handler: Arc<H>, item: Item<H::Message>, wait: Duration) -> Tried<H> {
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }

@@ -3,7 +3,7 @@
 //! completes next, so a single confirm says nothing about its own message.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
@@ -60,17 +60,23 @@ impl<'a> Publisher<'a> {
     }
 
     /// Publishes all rows together. If the broker closes the channel over one of them, they are sent again one by
-    /// one, and the row over which it closes again is the one that is refused.
+    /// one, and the row over which it closes again is the one that is refused. That may take many channels: what is
+    /// not sent within the deadline of a batch is unknown, and comes again when the rest is written down. A longer
+    /// pass would lose the database session to its idle time-out, every time.
     pub(super) async fn publish(&mut self, rows: &[Row]) -> Result<Outcome, Failure> {
         let mut outcome = Outcome::default();
         match self.publish_together(rows, &mut outcome).await? {
             Ended::Well => self.overdue = 0,
             Ended::Overdue => self.give_up_waiting().await?,
             Ended::Closed(_) => {
+                let begun = Instant::now();
                 self.reopen().await?;
                 for row in rows.chunks(1) {
                     if outcome.refused.contains_key(&row[0].id) {
                         continue;
+                    }
+                    if begun.elapsed() > self.confirm_deadline {
+                        break;
                     }
                     match self.publish_together(row, &mut outcome).await? {
                         Ended::Well => {}

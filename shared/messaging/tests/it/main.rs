@@ -1,11 +1,16 @@
 //! The messaging core against real servers. Run by `cargo saga test`.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed, and says where")]
+
 mod support;
 
 mod crash;
+mod disturbance;
 mod effect;
+mod examples;
 mod failure;
 mod ordered;
 mod outbox;
+mod poison;
 mod relay_order;
 mod takeover;

@@ -40,8 +40,9 @@ async fn a_message_goes_out_once_with_the_body_and_properties_of_the_contract() 
 
     let seen = spy.all().await?;
     let [seen] = seen.as_slice() else { panic!("once, not {} times", seen.len()) };
-    let (occurred_at, sequence): (String, i64) =
-        site.row("select to_char(created_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), id from outbox_history").await?;
+    let (occurred_at, sequence): (String, i64) = site
+        .row("select to_char(created_at at time zone 'utc', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), id from outbox_history")
+        .await?;
     let mut body: Value = serde_json::from_slice(&seen.body)?;
     let told = body["occurredAt"].take();
     assert_eq!(told.as_str().unwrap().trim_end_matches('Z').trim_end_matches('0'), occurred_at.trim_end_matches('0'));
@@ -181,8 +182,7 @@ async fn what_could_never_be_published_is_refused_when_it_is_appended() -> anyho
 async fn five_relays_publish_five_thousand_rows_exactly_once_and_leave_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
-    let relays: Vec<_> =
-        (0..5).map(|n| format!("shop{n}")).map(|name| site.relay_as(&name, quick_relay())).collect();
+    let relays: Vec<_> = (0..5).map(|n| format!("shop{n}")).map(|name| site.relay_as(&name, quick_relay())).collect();
     let rows: Vec<_> = (0..5_000).map(|n| event(&format!("{}", n % 50), &n.to_string())).collect();
     for chunk in rows.chunks(1_000) {
         site.append(chunk).await?;

@@ -75,7 +75,7 @@ async fn a_return_after_a_confirm_that_never_came_is_told_by_its_own_message() -
     // It gives up on the confirm, cannot open a channel either, and says so.
     relay.is(|state| matches!(state, State::Waiting(_))).await?;
     assert_eq!(site.count("outbox where attempts = 0 and last_error is null").await?, 1, "silence is no one's fault");
-    let row = |n: u32| if n % 5 == 0 { unroutable(&n.to_string(), "") } else { command("w", "work", "") };
+    let row = |n: u32| if n.is_multiple_of(5) { unroutable(&n.to_string(), "") } else { command("w", "work", "") };
     site.append(&(0..20).map(row).collect::<Vec<_>>()).await?;
     proxy.heal();
     site.counted("outbox_history", 17).await?;
@@ -103,7 +103,8 @@ async fn rows_wait_behind_the_failed_row_of_their_aggregate_and_nobody_elses_do(
     site.counted("outbox", 0).await?;
     relay.stop().await?;
     assert_eq!(spy.texts().await?, ["other", "second", "third"]);
-    let published: Vec<(String,)> = site.rows("select payload->>'text' from outbox_history order by published_at, id").await?;
+    let published: Vec<(String,)> =
+        site.rows("select payload->>'text' from outbox_history order by published_at, id").await?;
     let published: Vec<_> = published.iter().map(|(text,)| text.as_str()).collect();
     assert_eq!(published, ["other", "head", "second", "third"]);
     Ok(())
@@ -218,6 +219,20 @@ async fn two_hundred_rows_to_a_missing_exchange_do_not_stop_the_others() -> anyh
     let _relay = site.relay(quick_relay());
     spy.saw(100).await?;
     site.counted("outbox_history where attempts = 0", 100).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_to_a_missing_exchange_behind_a_slow_link_are_put_off_in_portions() -> anyhow::Result<()> {
+    let mut site = Site::open().await?;
+    let proxy = site.through_proxy().await?;
+    let relay = site.relay(RelaySettings { confirm_deadline: Duration::from_secs(2), ..quick_relay() });
+    relay.works().await?;
+    // A channel for each row of a batch: together longer than a session of the relay may be idle.
+    proxy.delay(Duration::from_millis(10));
+    let rows: Vec<_> = (0..500).map(|n| to_missing_exchange(&format!("p{n}"), "")).collect();
+    site.append(&rows).await?;
+    let look = async || site.count("outbox where attempts > 0 and last_error like '%NOT_FOUND%'").await;
+    eventually("some are put off", look, |count| *count > 0).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]

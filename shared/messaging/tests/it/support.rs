@@ -3,6 +3,7 @@
 
 mod child;
 mod eventually;
+mod gate;
 mod loops;
 mod proxy;
 mod script;
@@ -13,6 +14,7 @@ pub(crate) mod wire;
 
 pub(crate) use child::Child;
 pub(crate) use eventually::eventually;
+pub(crate) use gate::gated;
 pub(crate) use loops::{Loop, quick_relay};
 pub(crate) use script::{Script, quick};
 pub(crate) use site::Site;

@@ -79,8 +79,7 @@ async fn a_leader_that_was_superseded_while_it_slept_changes_nothing() -> anyhow
     let (status, _) = sleeper.stop().await?;
     assert!(status.success());
     assert_eq!(site.count("outbox").await?, 0);
-    let after: Vec<(String,)> =
-        site.rows("select h::text from outbox_history h where payload->>'text' = '1'").await?;
+    let after: Vec<(String,)> = site.rows("select h::text from outbox_history h where payload->>'text' = '1'").await?;
     assert_eq!(after, [before], "once, and as it was");
     Ok(())
 }

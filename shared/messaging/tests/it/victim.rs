@@ -1,7 +1,12 @@
 //! A process that the tests let die: `victim relay` or `victim consumer`. The message with the text `deadly` aborts
 //! it, `transient` fails.
 
-#![allow(dead_code, unused_imports, reason = "the tests share their support with this process, which needs little of it")]
+#![allow(clippy::unwrap_used, reason = "a process that is made to die")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "the tests share their support with this process, which needs little of it"
+)]
 
 mod support;
 

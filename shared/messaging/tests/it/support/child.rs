@@ -17,8 +17,24 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts an example of this package. `points` are hold points and what happens there: `hold`, `abort`.
-    pub(crate) fn start(site: &Site, example: &str, arguments: &[&str], points: &[(&str, &str)]) -> anyhow::Result<Child> {
-        assert!(cfg!(feature = "hold-points"), "this test needs hold points: run `cargo saga test`");
+    pub(crate) fn start(
+        site: &Site,
+        example: &str,
+        arguments: &[&str],
+        points: &[(&str, &str)],
+    ) -> anyhow::Result<Child> {
+        Child::start_with(site, example, arguments, points, &[])
+    }
+
+    /// The same with variables in its environment.
+    pub(crate) fn start_with(
+        site: &Site,
+        example: &str,
+        arguments: &[&str],
+        points: &[(&str, &str)],
+        variables: &[(&str, &str)],
+    ) -> anyhow::Result<Child> {
+        anyhow::ensure!(cfg!(feature = "hold-points"), "this test needs hold points: run `cargo saga test`");
         let holds = std::env::temp_dir().join(format!("messaging-holds-{}", uuid::Uuid::now_v7()));
         std::fs::create_dir_all(&holds)?;
         for (point, act) in points {
@@ -31,6 +47,7 @@ impl Child {
             .env("DATABASE_URL", site.database_url())
             .env("AMQP_URL", site.broker_url())
             .env("SAGA_HOLDS", &holds)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

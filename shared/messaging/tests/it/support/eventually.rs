@@ -17,7 +17,9 @@ pub(crate) async fn eventually<T: Debug>(
         let seen = look().await;
         match seen {
             Ok(value) if reached(&value) => return Ok(value),
-            last if begun.elapsed() > DEADLINE => anyhow::bail!("not yet after {DEADLINE:?}: {what}. Last seen: {last:?}"),
+            last if begun.elapsed() > DEADLINE => {
+                anyhow::bail!("not yet after {DEADLINE:?}: {what}. Last seen: {last:?}")
+            }
             _ => tokio::time::sleep(Duration::from_millis(15)).await,
         }
     }

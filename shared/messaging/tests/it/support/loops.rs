@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use messaging::{
-    Backoff, Consumer, ConsumerSettings, Poke, Pulse, Queue, Relay, RelaySettings, State,
-};
+use messaging::{Backoff, Consumer, ConsumerSettings, Poke, Pulse, Queue, Relay, RelaySettings, State};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

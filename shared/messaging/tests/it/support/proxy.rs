@@ -1,8 +1,9 @@
-//! A way to the broker that can be cut, and that can swallow what the broker says as a black hole in the network does.
+//! A way to the broker that can be cut, be slow, and swallow what the broker says as a black hole in the network does.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -12,25 +13,27 @@ use tokio::sync::watch;
 pub(crate) struct Proxy {
     address: SocketAddr,
     is_silent: Arc<AtomicBool>,
+    delay_ms: Arc<AtomicU64>,
     cuts: watch::Sender<u32>,
 }
 
 impl Proxy {
     pub(super) async fn to(target: SocketAddr) -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let proxy = Proxy { address: listener.local_addr()?, is_silent: Arc::default(), cuts: watch::Sender::new(0) };
-        let (silent, cuts) = (proxy.is_silent.clone(), proxy.cuts.subscribe());
+        let (address, cuts) = (listener.local_addr()?, watch::Sender::new(0));
+        let proxy = Proxy { address, is_silent: Arc::default(), delay_ms: Arc::default(), cuts };
+        let (silent, delay, cuts) = (proxy.is_silent.clone(), proxy.delay_ms.clone(), proxy.cuts.subscribe());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(target).await else { continue };
-                let (silent, mut cuts) = (silent.clone(), cuts.clone());
+                let (silent, delay, mut cuts) = (silent.clone(), delay.clone(), cuts.clone());
                 cuts.mark_unchanged();
                 tokio::spawn(async move {
                     let (client_read, client_write) = client.into_split();
                     let (server_read, server_write) = server.into_split();
                     tokio::select! {
-                        () = copy(client_read, server_write, Arc::default()) => {}
-                        () = copy(server_read, client_write, silent) => {}
+                        () = copy(client_read, server_write, Arc::default(), Arc::default()) => {}
+                        () = copy(server_read, client_write, silent, delay) => {}
                         _ = cuts.changed() => {}
                     }
                 });
@@ -48,6 +51,11 @@ impl Proxy {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
+    /// From now on everything that the broker says comes so much later.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     /// From now on nothing that the broker says arrives; what is said to it does.
     pub(crate) fn silence(&self) {
         self.is_silent.store(true, Ordering::Relaxed);
@@ -59,10 +67,11 @@ impl Proxy {
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_silent: Arc<AtomicBool>) {
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_silent: Arc<AtomicBool>, delay_ms: Arc<AtomicU64>) {
     let mut buffer = vec![0; 64 * 1024];
     let mut missed = false;
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        tokio::time::sleep(Duration::from_millis(delay_ms.load(Ordering::Relaxed))).await;
         missed |= is_silent.load(Ordering::Relaxed);
         if !missed && to.write_all(&buffer[..read]).await.is_err() {
             return;

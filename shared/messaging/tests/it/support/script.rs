@@ -60,7 +60,10 @@ impl Script {
     }
 
     /// In the second half, for each message, after its effect was written.
-    pub(crate) fn failing(self, act: impl Fn(&Delivery<Note>) -> Result<(), Failure> + Send + Sync + 'static) -> Script {
+    pub(crate) fn failing(
+        self,
+        act: impl Fn(&Delivery<Note>) -> Result<(), Failure> + Send + Sync + 'static,
+    ) -> Script {
         Script { each: Some(Arc::new(act)), ..self }
     }
 

@@ -44,7 +44,10 @@ impl Servers {
 
     pub(super) fn database_url(&self, name: &str) -> String {
         let Endpoint { host, port, user, password } = &self.postgres;
-        format!("postgres://{user}:{password}@{host}:{port}/{name}?sslmode=disable&options[search_path]={}", super::site::SCHEMA)
+        format!(
+            "postgres://{user}:{password}@{host}:{port}/{name}?sslmode=disable&options[search_path]={}",
+            super::site::SCHEMA
+        )
     }
 
     pub(super) fn broker_address(&self) -> SocketAddr {

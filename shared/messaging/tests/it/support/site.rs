@@ -162,6 +162,7 @@ impl Site {
     }
 }
 
+#[allow(clippy::print_stderr, reason = "a test cannot fail any more when it cleans up, but it can tell")]
 impl Drop for Site {
     /// On a thread of its own: this one is inside a runtime, or panics. The runtime's other threads work on, and let
     /// the loops that are left end well.
@@ -196,7 +197,8 @@ async fn template(servers: &'static Servers) -> anyhow::Result<&'static str> {
         let name = format!("messaging_template_{sum:016x}");
         let mut server = servers.database("postgres").connect().await?;
         server.execute("select pg_advisory_lock(hashtext('messaging.template'))").await?;
-        let is_there = sqlx::query_scalar("select exists (select 1 from pg_database where datname = $1 and datistemplate)");
+        let is_there =
+            sqlx::query_scalar("select exists (select 1 from pg_database where datname = $1 and datistemplate)");
         if !is_there.bind(&name).fetch_one(&mut server).await? {
             run(&mut server, format!("drop database if exists {name} with (force)")).await?;
             run(&mut server, format!("create database {name}")).await?;

@@ -14,8 +14,7 @@ const COMMANDS: Exchange = Exchange { name: "shop.commands", kind: Kind::Direct 
 pub(crate) const EXCHANGES: &[Exchange] = &[EVENTS, COMMANDS];
 
 /// The queue that the scripted consumer works on.
-pub(crate) const WORK: Queue =
-    Queue { name: "work", bindings: &[(COMMANDS, "work"), (EVENTS, "#")], single_active_consumer: false };
+pub(crate) const WORK: Queue = Queue { name: "work", bindings: &[(COMMANDS, "work")], single_active_consumer: false };
 
 /// An event about the aggregate `key`; nobody needs to listen.
 pub(crate) fn event(key: &str, text: &str) -> Message {
@@ -75,14 +74,22 @@ impl Wire {
     }
 
     /// Many valid messages, key and text as given, without waiting for each.
-    pub(crate) async fn send_all(&self, messages: impl IntoIterator<Item = (String, String)>) -> anyhow::Result<Vec<Uuid>> {
+    pub(crate) async fn send_all(
+        &self,
+        messages: impl IntoIterator<Item = (String, String)>,
+    ) -> anyhow::Result<Vec<Uuid>> {
         let (mut ids, mut confirms) = (Vec::new(), Vec::new());
         for (key, text) in messages {
             let id = Uuid::now_v7();
             let body = envelope(id, &key, &text).to_string();
             let options = BasicPublishOptions::default();
-            let publish =
-                self.channel.basic_publish(COMMANDS.name.into(), "work".into(), options, body.as_bytes(), properties(id));
+            let publish = self.channel.basic_publish(
+                COMMANDS.name.into(),
+                "work".into(),
+                options,
+                body.as_bytes(),
+                properties(id),
+            );
             confirms.push(publish.await?);
             ids.push(id);
         }
@@ -118,5 +125,8 @@ fn envelope(id: Uuid, key: &str, text: &str) -> Value {
 }
 
 fn properties(id: Uuid) -> BasicProperties {
-    BasicProperties::default().with_message_id(id.to_string().into()).with_type("NoteWritten".into()).with_delivery_mode(2)
+    BasicProperties::default()
+        .with_message_id(id.to_string().into())
+        .with_type("NoteWritten".into())
+        .with_delivery_mode(2)
 }
