@@ -33,7 +33,7 @@ pub struct Settings {
 ///
 /// # Errors
 /// A setting cannot be used.
-pub fn start(settings: Settings, base: Base) -> Result<Service, Failure> {
+pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let relay = base.relay(topology::EXCHANGES)?;
     let retry = RetryPolicy { attempts: Some(settings.message_attempts), ..RetryPolicy::default() };
     let commands = Commands { retry };

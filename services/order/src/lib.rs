@@ -42,7 +42,7 @@ pub struct Settings {
 ///
 /// # Errors
 /// A setting cannot be used.
-pub fn start(settings: Settings, base: Base) -> Result<Service, Failure> {
+pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let deadlines = Deadlines {
         step: Duration::from_millis(settings.step_deadline_ms),
         undo: Duration::from_millis(settings.undo_deadline_ms),

@@ -47,7 +47,7 @@ pub struct Settings {
 ///
 /// # Errors
 /// A setting cannot be used.
-pub fn start(settings: Settings, base: Base) -> Result<Service, Failure> {
+pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let relay = base.relay(topology::EXCHANGES)?;
     let first = Duration::from_millis(settings.call_backoff_ms);
     let backoff = Backoff { first, factor: 2, longest: LONGEST_WAIT.max(first) };

@@ -38,7 +38,7 @@ pub struct Settings {
 ///
 /// # Errors
 /// None so far; the signature is that of every service.
-pub fn start(settings: Settings, base: Base) -> Result<Service, Failure> {
+pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let desk = Desk { pool: base.pool.clone(), late_after: Duration::from_millis(settings.late_ms) };
     let api = Api { desk: desk.clone(), hold: Duration::from_millis(settings.timeout_ms) };
     let pulse = Pulse::new("late_effects");

@@ -17,9 +17,9 @@ use crate::telemetry::Telemetry;
 
 /// Runs a service: `serve` (if nothing is said), `relay` or `health`. `start` builds it from its own settings and the
 /// [`Base`]. Returns when the process is to end: with success after SIGTERM or SIGINT, else with a failure.
-pub fn run<S: Args>(identity: Identity, start: fn(S, Base) -> Result<Service, Failure>) -> ExitCode {
+pub fn run<S: Args>(identity: Identity, start: fn(&S, Base) -> Result<Service, Failure>) -> ExitCode {
     let (verb, common, own) = settings::parse::<S>(identity);
-    live(identity, verb, common, Box::new(|base| start(own, base)))
+    live(identity, verb, common, Box::new(move |base| start(&own, base)))
 }
 
 /// Everything after the command line is the same code for every service, and is compiled once, here.
