@@ -47,17 +47,18 @@ async fn every_idle_consumer_comes_back_after_the_broker_was_killed() -> anyhow:
 #[tokio::test]
 async fn a_deadline_does_not_run_while_its_command_waits_for_the_broker() -> anyhow::Result<()> {
     let servers = Servers::start().await?;
-    let settings = Settings::default().on(servers.coordinates()).set(Service::Order, "STEP_DEADLINE_MS", "1500");
+    // Longer than the others may need to find the broker again: from then on the deadline does run.
+    let settings = Settings::default().on(servers.coordinates()).set(Service::Order, "STEP_DEADLINE_MS", "15000");
     let stack = Stack::start(settings).await?;
     servers.broker.kill().await?;
     let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
     let deadline = "select deadline from orders.saga_steps";
     let first = stack.database.value(deadline).await?;
-    eventually(SOON, "the deadline has been moved on twice", async || {
+    eventually(SOON, "the deadline has been moved on", async || {
         let passed = stack
             .database
             .value(&format!(
-                "select (deadline - '{}'::timestamptz) > interval '2 seconds' from orders.saga_steps",
+                "select (deadline - '{}'::timestamptz) > interval '10 seconds' from orders.saga_steps",
                 first.as_str().unwrap_or_default()
             ))
             .await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use messaging::{Backoff, ConsumerSettings, Failure, RetryPolicy};
 
-use crate::support::{Script, Site, WORK, Wire, eventually, gated, quick};
+use crate::support::{Script, Site, WORK, Wire, eventually, gated, gated_and_slow, quick};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_killed_in_the_middle_of_the_transaction_leaves_one_effect() -> anyhow::Result<()> {
@@ -64,6 +64,8 @@ async fn a_connection_cut_while_twenty_messages_run_loses_and_doubles_nothing() 
         wire.send_all((0..20).map(|n| (format!("k{n}"), format!("{round}")))).await?;
         gate.waiting(20).await?;
         proxy.cut();
+        // The first runs end after the recovery, beside the second ones.
+        gate.waiting(40).await?;
         gate.open();
         site.counted("inbox where status = 'done'", 20 * round).await?;
     }
@@ -117,7 +119,8 @@ async fn own_database_or_broker_away_holds_a_message_and_counts_nothing() -> any
 async fn a_consumer_that_stops_finishes_what_it_prepares_and_gives_nothing_back() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
-    let (script, gate) = gated();
+    // So that it still prepares when the consumer begins to stop.
+    let (script, gate) = gated_and_slow(Duration::from_millis(200));
     let consumer = site.consumer(WORK, script);
     wire.send_all((0..20).map(|n| (format!("k{}", n % 10), "x".to_owned()))).await?;
     gate.waiting(10).await?;

@@ -14,7 +14,7 @@ pub(crate) mod wire;
 
 pub(crate) use child::Child;
 pub(crate) use eventually::eventually;
-pub(crate) use gate::gated;
+pub(crate) use gate::{gated, gated_and_slow};
 pub(crate) use loops::{Loop, quick_relay};
 pub(crate) use script::{Script, quick};
 pub(crate) use site::Site;

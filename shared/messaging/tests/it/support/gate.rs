@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::sync::Semaphore;
@@ -11,6 +12,11 @@ use super::script::Script;
 
 /// A handler that waits in its first half until the gate is open.
 pub(crate) fn gated() -> (Script, Gate) {
+    gated_and_slow(Duration::ZERO)
+}
+
+/// The same, and each takes a while after that.
+pub(crate) fn gated_and_slow(pause: Duration) -> (Script, Gate) {
     let gate = Gate { open: Arc::new(Semaphore::new(0)), waiting: Arc::default() };
     let (open, waiting) = (gate.open.clone(), gate.waiting.clone());
     let script = Script::new().preparing(move |_| {
@@ -18,6 +24,7 @@ pub(crate) fn gated() -> (Script, Gate) {
         async move {
             waiting.fetch_add(1, Ordering::Relaxed);
             drop(open.acquire().await);
+            tokio::time::sleep(pause).await;
             waiting.fetch_sub(1, Ordering::Relaxed);
             Ok(())
         }
