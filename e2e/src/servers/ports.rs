@@ -2,9 +2,11 @@
 //! test, a client that keeps trying to reach it would otherwise sooner or later be given that very port as its own,
 //! and connect to itself.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use rand::Rng as _;
 
@@ -14,20 +16,26 @@ const FIRST_EPHEMERAL: u16 = 32_768;
 const SPACE: u16 = 12_000;
 const TRIES: usize = 200;
 
-/// Picks so many free ports, all different. Another program may take one before it is used: whoever uses them tries
-/// again with new ones.
+/// What this process has given out: who was told a port keeps it while its program is down, for example between a
+/// kill and a restart.
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// Picks so many free ports that this process has not picked before. Another program may take one before it is used:
+/// whoever uses them tries again with new ones.
 ///
 /// # Errors
 /// No free port was found.
 pub fn pick(count: usize) -> io::Result<Vec<u16>> {
     let end = first_ephemeral();
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut held = Vec::new();
     for _ in 0..TRIES {
         if held.len() == count {
             break;
         }
-        let port = if end > SPACE * 2 { rand::rng().random_range(end - SPACE..end) } else { 0 };
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        let wanted = if end > SPACE * 2 { rand::rng().random_range(end - SPACE..end) } else { 0 };
+        let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)) else { continue };
+        if given.insert(listener.local_addr()?.port()) {
             held.push(listener);
         }
     }
