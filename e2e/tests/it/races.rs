@@ -117,7 +117,7 @@ async fn a_crash_at_any_seam_of_a_consumer_has_one_effect() -> anyhow::Result<()
 async fn a_crash_at_any_seam_of_a_relay_loses_nothing() -> anyhow::Result<()> {
     let stack = Stack::start(patient()).await?;
     for point in ["relay.read", "relay.confirmed"] {
-        for service in [Service::Payment, Service::Inventory, Service::Shipping, Service::Order] {
+        for service in [Service::Payment, Service::Inventory, Service::Shipping] {
             let process = stack.process(service);
             process.holds().arm(point, Action::Abort)?;
             let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "rejected")).await?;
