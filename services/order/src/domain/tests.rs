@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Attempt::{Latest, Stale};
+use super::state::STATUSES;
 use super::*;
 
 const SETTLED_BEFORE: [bool; 2] = [false, true];
