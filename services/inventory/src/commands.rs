@@ -18,6 +18,7 @@ pub(crate) struct Commands {
 impl Handler for Commands {
     type Message = Command<ReserveStock>;
     type Prepared = ();
+    const PREPARES: bool = false;
 
     async fn prepare(&self, _delivery: &Delivery<Self::Message>) -> Result<(), Failure> {
         Ok(())

@@ -16,6 +16,7 @@ pub(crate) struct Events {
 impl Handler for Events {
     type Message = OrderShipped;
     type Prepared = ();
+    const PREPARES: bool = false;
 
     async fn prepare(&self, _delivery: &Delivery<OrderShipped>) -> Result<(), Failure> {
         Ok(())

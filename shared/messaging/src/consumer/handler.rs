@@ -84,6 +84,10 @@ pub trait Handler: Send + Sync + 'static {
     /// What `prepare` hands to `apply`.
     type Prepared: Send + Sync + 'static;
 
+    /// Whether `prepare` calls anybody: then the inbox is asked before it whether the message is known. A handler
+    /// whose `prepare` does nothing says `false` and saves that round trip: its transaction finds known messages out.
+    const PREPARES: bool = true;
+
     /// The first half, for each message by itself, many at a time: calls third parties. No transaction is open, and
     /// nothing may be changed here: it may run twice, late, or beside another handler of the same saga.
     ///

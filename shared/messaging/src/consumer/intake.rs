@@ -23,6 +23,7 @@ pub(super) struct Aside {
 
 impl<H: Handler> Pipeline<H> {
     pub(super) async fn take_in(&mut self, deliveries: Vec<Result<AmqpDelivery, lapin::Error>>) -> Result<(), Failure> {
+        self.plans.renew(&mut self.database).await?;
         let mut arrived = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             let delivery = delivery?;
@@ -32,7 +33,10 @@ impl<H: Handler> Pipeline<H> {
             arrived.push((decoded, is_redelivered));
         }
         let ids: Vec<String> = arrived.iter().map(|(decoded, _)| raw_of(decoded).message_id.clone()).collect();
-        let known = within(inbox::list_known(&mut self.database, self.queue, &ids)).await?;
+        let mut known = HashSet::new();
+        if H::PREPARES || self.is_ordered || arrived.iter().any(|(decoded, again)| *again || decoded.is_err()) {
+            known = within(inbox::list_known(&mut self.database, self.queue, &ids)).await?;
+        }
         let mut held = HashSet::new();
         if self.is_ordered {
             let keys: Vec<String> = arrived.iter().map(|(decoded, _)| raw_of(decoded).key.clone()).collect();

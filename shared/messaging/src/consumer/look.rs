@@ -23,6 +23,9 @@ impl<H: Handler> Pipeline<H> {
         self.next_look = Instant::now() + LOOK;
         let (queue, deadly_after) = (self.queue, self.settings.deadly_after);
         let due = within(inbox::look(&mut self.database, queue, deadly_after, self.is_ordered)).await?;
+        if due.released + due.deadly + due.ordinary + due.suspicious > 0 {
+            self.plans.renew(&mut self.database).await?;
+        }
         if due.released > 0 {
             within(inbox::release(&mut self.database, queue)).await?;
             self.next_look = Instant::now();
@@ -37,7 +40,8 @@ impl<H: Handler> Pipeline<H> {
         }
         let running = i64::try_from(self.running_claims()).unwrap_or(i64::MAX);
         let free = self.settings.retries_at_once - running;
-        if due.ordinary > 0 && free > 0 && !self.runs_alone {
+        // While a suspicious one waits for its turn no other begins: else it would wait for ever.
+        if due.ordinary > 0 && free > 0 && !self.runs_alone && due.suspicious == 0 {
             self.claim(free, false).await?;
             if due.ordinary > free {
                 self.next_look = Instant::now() + Duration::from_millis(20);

@@ -22,10 +22,12 @@ use super::slots::Slots;
 use super::{Claims, Consumer, ConsumerSettings};
 use crate::error::{Class, Failure};
 use crate::relay::Poke;
-use crate::session::Session;
+use crate::session::{Plans, Session};
 use crate::supervise::{Pulse, State, panic_text};
 use crate::topology::declare_queue;
 
+/// How long the broker may take to open channel, queue and consumer: several answers, perhaps over a slow link.
+const OPEN: Duration = Duration::from_secs(20);
 /// How long a stopping consumer waits for what it has begun.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long a message waits whose preparation found our own database away.
@@ -39,6 +41,7 @@ pub(super) struct Pipeline<H: Handler> {
     pub(super) settings: ConsumerSettings,
     pub(super) session: Session,
     pub(super) database: PgConnection,
+    pub(super) plans: Plans,
     pub(super) channel: Channel,
     pub(super) poke: Poke,
     pub(super) claims: Claims,
@@ -66,14 +69,20 @@ impl<H: Handler> Pipeline<H> {
         database: PgConnection,
     ) -> Result<Pipeline<H>, Failure> {
         let queue = consumer.queue;
-        let channel = connection.create_channel().await?;
-        declare_queue(&channel, queue).await?;
-        // The buffer behind the stream has no bound of its own: prefetch is the only limit.
-        channel.basic_qos(consumer.settings.prefetch, BasicQosOptions::default()).await?;
-        let tag = format!("{}.{}", consumer.broker.process(), uuid::Uuid::now_v7());
-        let deliveries = channel
-            .basic_consume(queue.name.into(), tag.into(), BasicConsumeOptions::default(), FieldTable::default())
-            .await?;
+        let opening = async {
+            let channel = connection.create_channel().await?;
+            declare_queue(&channel, queue).await?;
+            // The buffer behind the stream has no bound of its own: prefetch is the only limit.
+            channel.basic_qos(consumer.settings.prefetch, BasicQosOptions::default()).await?;
+            let tag = format!("{}.{}", consumer.broker.process(), uuid::Uuid::now_v7());
+            let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+            let deliveries = channel.basic_consume(queue.name.into(), tag.into(), options, arguments).await?;
+            Ok::<_, Failure>((channel, deliveries))
+        };
+        let Ok(opened) = tokio::time::timeout(OPEN, opening).await else {
+            return Err(Failure::unavailable("broker.channel_timeout", "the broker did not open a channel in time"));
+        };
+        let (channel, deliveries) = opened?;
         Ok(Pipeline {
             queue: queue.name,
             is_ordered: consumer.is_ordered,
@@ -81,6 +90,7 @@ impl<H: Handler> Pipeline<H> {
             settings: consumer.settings,
             session: consumer.session.clone(),
             database,
+            plans: Plans::new(),
             channel,
             poke: consumer.poke.clone(),
             claims: consumer.claims.clone(),

@@ -9,6 +9,7 @@ mod disturbance;
 mod effect;
 mod examples;
 mod failure;
+mod growth;
 mod ordered;
 mod outbox;
 mod poison;
