@@ -1,8 +1,11 @@
--- What the payment provider and the carrier keep under an idempotency key. The first decision is final.
+-- What the payment provider and the carrier keep under an idempotency key. The first decision is final. The row is
+-- there from the first try on: it is also the key's lock.
 create table decisions (
     party      text not null constraint decisions_party_is_known check (party in ('provider', 'carrier')),
     key        text not null,
-    decision   text not null constraint decisions_are_known
+    -- How often the key was tried, for the faults that pass after a number of attempts.
+    attempts   integer not null default 0,
+    decision   text constraint decisions_are_known
         check (decision in ('taken', 'declined', 'given_back', 'cancelled')),
     order_id   text,
     amount     bigint not null default 0,
@@ -30,15 +33,6 @@ create table ledger (
     constraint ledger_has_each_effect_once unique (party, key, effect, account)
 );
 create index ledger_order on ledger (order_id);
-
--- How often each key was tried, for the faults that pass after a number of attempts. The row is also the key's lock:
--- it is there before the first decision.
-create table attempts (
-    party    text not null,
-    key      text not null,
-    attempts integer not null default 0,
-    constraint attempts_are_unique primary key (party, key)
-);
 
 -- Requests that timed out and take effect later, unless the key is cancelled meanwhile.
 create table late_effects (

@@ -9,8 +9,8 @@ use sqlx::{PgConnection, PgPool};
 
 use crate::domain::{self, CancelAnswer, Stance, TakeAnswer};
 use crate::fault::{self, Behaviour, Lands, Plan, Refusal};
-use crate::store::decisions::{self, Kept, Subject};
-use crate::store::{late_effects, ledger, switches};
+use crate::store::decisions::{self, Kept, Locked, Subject};
+use crate::store::{late_effects, switches};
 use crate::switch::{self, Interference, Kind, Party, SWITCHES};
 
 /// Where requests are decided.
@@ -67,10 +67,9 @@ impl Desk {
         behaviour: Behaviour,
     ) -> Result<Handled<TakeAnswer>, Failure> {
         let mut transaction = self.pool.begin().await?;
-        let attempt = decisions::lock_key(&mut transaction, party, &take.key, 1).await?;
-        let kept = decisions::find(&mut transaction, party, &take.key).await?;
+        let Locked { attempts, kept } = decisions::lock(&mut transaction, party, &take.key, 1).await?;
 
-        let plan = fault::plan(behaviour.fault, kept.as_ref().map(|kept| kept.decision), attempt);
+        let plan = fault::plan(behaviour.fault, kept.as_ref().map(|kept| kept.decision), attempts);
         let handled = match plan {
             Plan::Answer => {
                 let (answer, subject) = settle(&mut transaction, party, take, kept, behaviour).await?;
@@ -101,19 +100,13 @@ impl Desk {
         stance: Option<Stance>,
     ) -> Result<(CancelAnswer, Subject), Failure> {
         let mut transaction = self.pool.begin().await?;
-        decisions::lock_key(&mut transaction, party, key, 0).await?;
-        let kept = decisions::find(&mut transaction, party, key).await?;
-
-        let (decision, subject) = split(kept);
+        let (decision, subject) = split(decisions::lock(&mut transaction, party, key, 0).await?.kept);
         let stance = stance.unwrap_or_else(|| behaviour(party, subject.method.as_deref()).stance);
         let outcome = domain::cancel(decision, stance);
         if outcome.decision != decision
             && let Some(decision) = outcome.decision
         {
-            decisions::keep(&mut transaction, party, key, decision, &subject).await?;
-        }
-        if let Some(effect) = outcome.effect {
-            ledger::append(&mut transaction, party, key, effect, &subject).await?;
+            decisions::keep(&mut transaction, party, key, decision, outcome.effect, &subject).await?;
         }
         // A crash before this line: the caller cancels again. After it: it gets the same answer.
         transaction.commit().await?;
@@ -129,8 +122,7 @@ impl Desk {
         let take: Take = serde_json::from_value(late.request).permanent("sandbox.late_effect")?;
         let party = Party::named(&late.party)
             .ok_or_else(|| Failure::permanent("sandbox.late_effect", "a late effect of nobody"))?;
-        decisions::lock_key(&mut transaction, party, &late.key, 0).await?;
-        let kept = decisions::find(&mut transaction, party, &late.key).await?;
+        let Locked { kept, .. } = decisions::lock(&mut transaction, party, &late.key, 0).await?;
         let behaviour = behaviour(party, take.subject.method.as_deref());
         let (answer, subject) = settle(&mut transaction, party, &take, kept, behaviour).await?;
         // A crash before this line: it lands after the restart. After it: it has landed, once.
@@ -170,12 +162,9 @@ async fn settle(
     }
     let mut subject = take.subject.clone();
     subject.code = behaviour.code.map(str::to_owned);
-    if let Some(effect) = outcome.effect {
-        subject.reference = Some(reference(party));
-        ledger::append(connection, party, &take.key, effect, &subject).await?;
-    }
+    subject.reference = outcome.effect.map(|_| reference(party));
     if let Some(decision) = outcome.decision {
-        decisions::keep(connection, party, &take.key, decision, &subject).await?;
+        decisions::keep(connection, party, &take.key, decision, outcome.effect, &subject).await?;
     }
     Ok((outcome.answer, subject))
 }

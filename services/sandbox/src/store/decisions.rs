@@ -4,7 +4,8 @@ use messaging::Failure;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
-use crate::domain::Decision;
+use crate::domain::{Decision, Effect};
+use crate::store::ledger;
 use crate::switch::Party;
 
 /// What a capture or a shipment is about.
@@ -28,36 +29,35 @@ pub(crate) struct Kept {
     pub(crate) subject: Subject,
 }
 
-/// Takes the key's lock until the transaction ends, and counts `tries`; tells how many there were.
-pub(crate) async fn lock_key(
+/// A key under its lock.
+pub(crate) struct Locked {
+    /// How often it was tried.
+    pub(crate) attempts: i32,
+    /// Its first decision, and the last.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// Takes the key's lock until the transaction ends, and counts `tries`.
+pub(crate) async fn lock(
     connection: &mut PgConnection,
     party: Party,
     key: &str,
     tries: i32,
-) -> Result<i32, Failure> {
-    let attempts = sqlx::query_scalar!(
-        "insert into attempts (party, key, attempts) values ($1, $2, $3)
-         on conflict (party, key) do update set attempts = attempts.attempts + excluded.attempts
-         returning attempts",
+) -> Result<Locked, Failure> {
+    let row = sqlx::query!(
+        "insert into decisions (party, key, attempts) values ($1, $2, $3)
+         on conflict (party, key) do update set attempts = decisions.attempts + excluded.attempts
+         returning attempts, decision, order_id, amount, currency, method, reference, code",
         party.name(),
         key,
         tries
-    );
-    Ok(attempts.fetch_one(connection).await?)
-}
-
-/// What is kept under a key.
-pub(crate) async fn find(connection: &mut PgConnection, party: Party, key: &str) -> Result<Option<Kept>, Failure> {
-    let row = sqlx::query!(
-        "select decision, order_id, amount, currency, method, reference, code from decisions
-         where party = $1 and key = $2",
-        party.name(),
-        key
-    );
-    let Some(row) = row.fetch_optional(connection).await? else {
-        return Ok(None);
+    )
+    .fetch_one(connection)
+    .await?;
+    let Some(decision) = row.decision else {
+        return Ok(Locked { attempts: row.attempts, kept: None });
     };
-    let decision = Decision::named(&row.decision)
+    let decision = Decision::named(&decision)
         .ok_or_else(|| Failure::permanent("sandbox.unknown_decision", "the table has an unknown decision"))?;
     let subject = Subject {
         order_id: row.order_id,
@@ -67,21 +67,34 @@ pub(crate) async fn find(connection: &mut PgConnection, party: Party, key: &str)
         reference: row.reference,
         code: row.code,
     };
-    Ok(Some(Kept { decision, subject }))
+    Ok(Locked { attempts: row.attempts, kept: Some(Kept { decision, subject }) })
 }
 
-/// Keeps a decision. What it is about stays what it was at first.
+/// Keeps a decision under a locked key, and writes its effect into the ledger. What the key is about stays what it was
+/// at its first decision.
 pub(crate) async fn keep(
     connection: &mut PgConnection,
     party: Party,
     key: &str,
     decision: Decision,
+    effect: Option<Effect>,
     subject: &Subject,
 ) -> Result<(), Failure> {
+    let (effect, accounts, amounts) = ledger::lines(party, effect, subject.amount);
     sqlx::query!(
-        "insert into decisions (party, key, decision, order_id, amount, currency, method, reference, code)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-         on conflict (party, key) do update set decision = excluded.decision, updated_at = now()",
+        "with kept as (
+             update decisions
+             set decision = $3, updated_at = now(),
+                 order_id = case when decision is null then $4 else order_id end,
+                 amount = case when decision is null then $5 else amount end,
+                 currency = case when decision is null then $6 else currency end,
+                 method = case when decision is null then $7 else method end,
+                 reference = case when decision is null then $8 else reference end,
+                 code = case when decision is null then $9 else code end
+             where party = $1 and key = $2)
+         insert into ledger (party, key, order_id, effect, account, amount, currency)
+         select $1, $2, $4, $10, line.account, line.amount, $6
+         from unnest($11::text[], $12::bigint[]) as line(account, amount)",
         party.name(),
         key,
         decision.name(),
@@ -90,7 +103,10 @@ pub(crate) async fn keep(
         subject.currency,
         subject.method,
         subject.reference,
-        subject.code
+        subject.code,
+        effect,
+        accounts as &[&str],
+        &amounts
     )
     .execute(connection)
     .await?;

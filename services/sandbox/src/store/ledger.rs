@@ -5,7 +5,6 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 
 use crate::domain::Effect;
-use crate::store::decisions::Subject;
 use crate::switch::Party;
 
 /// One line.
@@ -31,36 +30,20 @@ pub(crate) struct Balance {
     pub(crate) parcels: i64,
 }
 
-/// Writes an effect. A second one of the same kind under the same key would break a constraint.
-pub(crate) async fn append(
-    connection: &mut PgConnection,
+/// The lines of an effect: its name, the accounts, and what each of them gets. A second effect of the same kind under
+/// the same key would break a constraint.
+pub(crate) fn lines(
     party: Party,
-    key: &str,
-    effect: Effect,
-    subject: &Subject,
-) -> Result<(), Failure> {
-    let amount = subject.amount;
-    let (name, accounts, amounts): (&str, &[&str], &[i64]) = match (party, effect) {
-        (Party::Provider, Effect::Take) => ("capture", &["customer", "shop"], &[-amount, amount]),
-        (Party::Provider, Effect::GiveBack) => ("refund", &["shop", "customer"], &[-amount, amount]),
-        (Party::Carrier, Effect::Take) => ("ship", &["parcel"], &[1]),
-        (Party::Carrier, Effect::GiveBack) => ("recall", &["parcel"], &[-1]),
-    };
-    sqlx::query!(
-        "insert into ledger (party, key, order_id, effect, account, amount, currency)
-         select $1, $2, $3, $4, line.account, line.amount, $5
-         from unnest($6::text[], $7::bigint[]) as line(account, amount)",
-        party.name(),
-        key,
-        subject.order_id,
-        name,
-        subject.currency,
-        accounts as &[&str],
-        amounts
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
+    effect: Option<Effect>,
+    amount: i64,
+) -> (&'static str, &'static [&'static str], Vec<i64>) {
+    match (party, effect) {
+        (Party::Provider, Some(Effect::Take)) => ("capture", &["customer", "shop"], vec![-amount, amount]),
+        (Party::Provider, Some(Effect::GiveBack)) => ("refund", &["shop", "customer"], vec![-amount, amount]),
+        (Party::Carrier, Some(Effect::Take)) => ("ship", &["parcel"], vec![1]),
+        (Party::Carrier, Some(Effect::GiveBack)) => ("recall", &["parcel"], vec![-1]),
+        (_, None) => ("none", &[], Vec::new()),
+    }
 }
 
 /// The newest lines, of one order or of all.
