@@ -1,14 +1,16 @@
 //! Sweeps deadlines: rows, judged by the database's clock, each acted on once however many instances sweep. A
-//! deadline does not run while its command still waits in our own outbox, so an outage of the broker cancels nobody.
+//! deadline does not run while its command still waits in our own outbox, nor while we cannot hear the answers: an
+//! outage of the broker cancels nobody.
 
 use std::time::Duration;
 
 use contracts::step::Direction;
-use messaging::{Cause, Failure, Poke, Pulse, State, TraceContext, supervise};
+use messaging::{Cause, Class, Failure, Poke, Pulse, State, TraceContext, supervise};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use uuid::Uuid;
 
 use crate::definition::Deadlines;
 use crate::domain::{Attempt, Event};
@@ -20,10 +22,15 @@ use crate::store::steps::{self, StepRow};
 const LOOK: Duration = Duration::from_secs(1);
 /// Sagas that one transaction moves on.
 const BATCH: i64 = 100;
+/// So long we must have heard answers before a deadline counts, or the step's whole time if that is less. After an
+/// outage the participants come back within five seconds each, one after another, and bring answers that are in time.
+const HEARING: Duration = Duration::from_secs(15);
 
 /// The loop over overdue steps.
 pub(crate) struct Sweep {
     pub(crate) pool: PgPool,
+    /// The consumer of the answers.
+    pub(crate) replies: Pulse,
     pub(crate) deadlines: Deadlines,
     pub(crate) poke: Poke,
 }
@@ -53,8 +60,42 @@ impl Sweep {
             Some(seconds) => return Ok(Duration::from_secs_f64(seconds).min(LOOK)),
             None => return Ok(LOOK),
         }
+        let needed = HEARING.min(self.deadlines.of(Direction::Do));
+        let heard = self.replies.working_for().unwrap_or_default();
+        if heard < needed {
+            return Ok((needed - heard).min(LOOK));
+        }
+        let overdue = sagas::list_overdue(&mut *self.pool.acquire().await?, BATCH).await?;
+        match self.act(&overdue).await {
+            Err(failure) if failure.class() != Class::Unavailable => {
+                self.act_one_by_one(&overdue).await
+            }
+            acted => acted,
+        }
+    }
+
+    /// One saga that cannot be moved on must not hold the others.
+    async fn act_one_by_one(&self, overdue: &[Uuid]) -> Result<Duration, Failure> {
+        for id in overdue {
+            let Err(failure) = self.act(&[*id]).await else { continue };
+            if failure.class() == Class::Unavailable {
+                return Err(failure);
+            }
+            tracing::error!(saga.id = %id, error.type = "Technical", error.code = failure.code(),
+                "a deadline cannot be acted on, its step gets its whole time again: {}", failure.chain());
+            let mut connection = self.pool.acquire().await?;
+            for row in steps::list(&mut connection, &[*id]).await?.iter().filter(|row| row.is_overdue) {
+                let time = self.deadlines.of(row.direction);
+                steps::postpone(&mut connection, row.saga_id, row.step, row.direction, time).await?;
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+
+    /// Acts on these sagas' overdue steps in one transaction.
+    async fn act(&self, overdue: &[Uuid]) -> Result<Duration, Failure> {
         let mut transaction = self.pool.begin().await?;
-        let ids = sagas::lock_overdue(&mut transaction, BATCH).await?;
+        let ids = sagas::lock_free(&mut transaction, overdue).await?;
         if ids.is_empty() {
             // Somebody else holds them: an answer that is just being taken, or another sweep.
             return Ok(Duration::from_millis(50));

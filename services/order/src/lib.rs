@@ -51,7 +51,7 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let poke = relay.poke();
     let replies = Replies { deadlines };
     let consumer = Consumer::new(topology::ORDER_REPLIES, replies, &base.database, base.broker()?, poke.clone());
-    let sweep = Sweep { pool: base.pool.clone(), deadlines, poke: poke.clone() };
+    let sweep = Sweep { pool: base.pool.clone(), replies: consumer.pulse(), deadlines, poke: poke.clone() };
     let pulse = Pulse::new("deadlines");
     let api = Api { pool: base.pool.clone(), poke, deadlines, base: Arc::new(base.clone()) };
     Ok(Service::new(base)

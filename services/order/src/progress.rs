@@ -10,8 +10,9 @@ use uuid::Uuid;
 
 use crate::definition::{self, Deadlines};
 use crate::domain::{self, Event, Ignored, Transition};
-use crate::store::sagas::{self, Change, Locked, OrderDetails};
-use crate::store::steps::{self, Ask, IgnoredAnswer, Marked, StepRow};
+use crate::store::moves::{self, Ask, Change, Marked, Moves};
+use crate::store::sagas::{Locked, OrderDetails};
+use crate::store::steps::{self, IgnoredAnswer, StepRow};
 
 /// Something that happened to a saga.
 pub(crate) struct Happening<'a> {
@@ -42,14 +43,12 @@ pub(crate) enum Became {
 /// What is to be written, statement by statement.
 #[derive(Default)]
 struct Writes {
-    changes: Vec<Change>,
-    marks: Vec<Marked>,
-    asks: Vec<Ask>,
+    moves: Moves,
     ignored: Vec<IgnoredAnswer>,
     messages: Vec<Message>,
 }
 
-/// Decides each happening and writes all of them: one statement per table. `rows` are the sagas' steps, read under
+/// Decides each happening and writes all of them together. `rows` are the sagas' steps, read under
 /// the lock.
 pub(crate) async fn advance(
     connection: &mut PgConnection,
@@ -71,9 +70,7 @@ pub(crate) async fn advance(
             None => writes.record_ignored(rows, &happening),
         });
     }
-    sagas::save(connection, &writes.changes).await?;
-    steps::mark(connection, &writes.marks).await?;
-    steps::ask(connection, &writes.asks).await?;
+    moves::save(connection, &writes.moves).await?;
     steps::ignore(connection, &writes.ignored).await?;
     outbox::append(connection, &writes.messages).await?;
     for moved in &became {
@@ -85,19 +82,22 @@ pub(crate) async fn advance(
     Ok(became)
 }
 
-/// Writes a new saga with its first command and event.
+/// Writes a new order and its saga, with the first command and event.
 pub(crate) async fn start(
     connection: &mut PgConnection,
     deadlines: &Deadlines,
     saga_id: Uuid,
+    customer_id: &str,
     order: &OrderDetails,
     cause: Cause,
 ) -> Result<(), Failure> {
     let transition = domain::start();
-    sagas::insert(connection, saga_id, order.id, transition.saga).await?;
     let mut writes = Writes::default();
     writes.follow(deadlines, saga_id, order, transition, None, cause)?;
-    steps::ask(connection, &writes.asks).await?;
+    let [ask] = &writes.moves.asks[..] else {
+        return Err(Failure::permanent("saga.start", "a saga begins with one command"));
+    };
+    moves::begin(connection, customer_id, order, transition.saga, ask).await?;
     outbox::append(connection, &writes.messages).await
 }
 
@@ -106,9 +106,9 @@ impl Writes {
         let answer = happening.answer.as_ref();
         let code = answer.and_then(|answer| answer.code.clone());
         let reason = domain::reason(happening.event, code.as_deref());
-        self.changes.push(Change { id: locked.id, saga: transition.saga, reason });
+        self.moves.changes.push(Change { id: locked.id, saga: transition.saga, reason });
         if let Some((step, direction, status)) = transition.mark {
-            self.marks.push(Marked {
+            self.moves.marks.push(Marked {
                 saga_id: locked.id,
                 step,
                 direction,
@@ -132,7 +132,7 @@ impl Writes {
         if let Some((step, direction)) = transition.command {
             let message = definition::command(step, direction, saga_id, order, cause.clone())?;
             let time = deadlines.of(direction);
-            self.asks.push(Ask { saga_id, step, direction, command_id: message.id, time });
+            self.moves.asks.push(Ask { saga_id, step, direction, command_id: message.id, time });
             self.messages.push(message);
         }
         if let Some(event) = transition.event {
@@ -154,7 +154,7 @@ impl Writes {
         let answer_type = answer.message_type.clone();
         self.ignored.push(IgnoredAnswer { saga_id, step, direction, answer: answer_type, kind });
         if let Some((step, direction, status)) = domain::shown(happening.saga.saga, happening.event, row.status) {
-            self.marks.push(Marked {
+            self.moves.marks.push(Marked {
                 saga_id,
                 step,
                 direction,

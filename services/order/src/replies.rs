@@ -1,12 +1,13 @@
 //! The queue `order.replies`: what the participants answer moves the sagas on.
 
 use contracts::answer::Answer;
+use contracts::step::Outcome;
 use messaging::{Delivery, Failure, Handler, Ready, RetryPolicy};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::definition::Deadlines;
-use crate::domain;
+use crate::domain::{self, Saga};
 use crate::progress::{self, Answered, Became, Happening};
 use crate::store::{sagas, steps};
 
@@ -19,6 +20,7 @@ pub(crate) struct Replies {
 impl Handler for Replies {
     type Message = Answer;
     type Prepared = ();
+    const PREPARES: bool = false;
 
     async fn prepare(&self, _delivery: &Delivery<Answer>) -> Result<(), Failure> {
         Ok(())
@@ -27,11 +29,18 @@ impl Handler for Replies {
     async fn apply(&self, transaction: &mut PgConnection, batch: &[Ready<Answer, ()>]) -> Result<(), Failure> {
         let ids = batch.iter().map(|ready| ready.delivery.saga_id()).collect::<Result<Vec<Uuid>, Failure>>()?;
         let locked = sagas::lock(transaction, &ids).await?;
-        let rows = steps::list(transaction, &ids).await?;
+        let saga_of = |id: Uuid| locked.iter().find(|saga| saga.id == id);
+        let needs_steps = |(ready, id): (&Ready<Answer, ()>, &Uuid)| {
+            saga_of(*id).is_some_and(|saga| needs_steps(&ready.delivery.message, saga.saga))
+        };
+        let rows = match batch.iter().zip(&ids).any(needs_steps) {
+            true => steps::list(transaction, &ids).await?,
+            false => Vec::new(),
+        };
         let mut happenings = Vec::with_capacity(batch.len());
         for (ready, id) in batch.iter().zip(&ids) {
             let delivery = &ready.delivery;
-            let saga = locked.iter().find(|saga| saga.id == *id).ok_or_else(|| {
+            let saga = saga_of(*id).ok_or_else(|| {
                 // The answer may be faster than the commit that made the saga visible.
                 Failure::transient(
                     "saga.unknown",
@@ -72,6 +81,13 @@ impl Handler for Replies {
     fn retry_policy(&self, _message: &Answer) -> RetryPolicy {
         RetryPolicy::default()
     }
+}
+
+/// Whether the rows of the steps have a say: which command the failure of an undo answers, and how an answer that
+/// changes nothing is recorded. A saga that just goes on saves the round trip.
+fn needs_steps(answer: &Answer, saga: Saga) -> bool {
+    let event = domain::event_of(answer.step, answer.outcome, true);
+    answer.outcome == Outcome::UndoFailed || domain::transition(saga, event).is_none()
 }
 
 /// One line for each answer, written before the commit: a line may stand for a transaction that is run again.

@@ -64,9 +64,8 @@ pub(super) async fn place(
         shipping: request.shipping(),
         lines,
     };
-    orders::insert(&mut transaction, saga_id, scope, &order).await?;
     let cause = Cause::new(order.correlation_id.clone()).within_saga(saga_id);
-    progress::start(&mut transaction, &api.deadlines, saga_id, &order, cause).await?;
+    progress::start(&mut transaction, &api.deadlines, saga_id, scope, &order, cause).await?;
     let answer = answer(&api, saga_id, &order)?;
     idempotency::complete(&mut transaction, scope, &key, &answer).await?;
     messaging::hold::point("order.before_commit").await;

@@ -1,6 +1,5 @@
 //! The rows of `orders` and `products`.
 
-use contracts::command::Line;
 use contracts::money::Money;
 use messaging::{Failure, TraceContext};
 use sqlx::PgConnection;
@@ -8,7 +7,7 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::sagas::{OrderDetails, Shipping, state};
+use super::sagas::state;
 use crate::domain::State;
 use crate::domain::cart::Product;
 
@@ -38,33 +37,6 @@ pub(crate) struct Filter {
 pub(crate) async fn list_products(connection: &mut PgConnection, skus: &[String]) -> Result<Vec<Product>, Failure> {
     let query = sqlx::query_as!(Product, "select sku, unit_amount, currency from products where sku = any($1)", skus);
     Ok(query.fetch_all(connection).await?)
-}
-
-/// A new order.
-pub(crate) async fn insert(
-    connection: &mut PgConnection,
-    saga_id: Uuid,
-    customer_id: &str,
-    order: &OrderDetails,
-) -> Result<(), Failure> {
-    sqlx::query!(
-        r#"insert into orders (id, saga_id, customer_id, correlation_id, trace, total_amount, currency,
-                               payment_method, shipping, lines)
-           values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"#,
-        order.id,
-        saga_id,
-        customer_id,
-        order.correlation_id,
-        Json(&order.trace) as Json<&TraceContext>,
-        order.total.amount,
-        order.total.currency,
-        order.payment_method,
-        Json(&order.shipping) as Json<&Shipping>,
-        Json(&order.lines) as Json<&Vec<Line>>
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
 }
 
 /// Orders in the order of their ids, newest last. Ids rise with time, so a page never skips what was there before.

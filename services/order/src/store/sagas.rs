@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::domain::{ErrorType, Saga, State};
+use crate::domain::{Saga, State};
 
 /// How and where to an order travels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,14 +38,6 @@ pub(crate) struct OrderDetails {
     pub(crate) payment_method: String,
     pub(crate) shipping: Shipping,
     pub(crate) lines: Vec<Line>,
-}
-
-/// What is written about a saga after a transition.
-pub(crate) struct Change {
-    pub(crate) id: Uuid,
-    pub(crate) saga: Saga,
-    /// Set once, when the saga leaves `running`.
-    pub(crate) reason: Option<(String, ErrorType)>,
 }
 
 /// Locks sagas in the order of their ids. An id that is nobody's is left out.
@@ -80,59 +72,18 @@ pub(crate) async fn lock(connection: &mut PgConnection, ids: &[Uuid]) -> Result<
         .collect()
 }
 
-/// A new saga.
-pub(crate) async fn insert(connection: &mut PgConnection, id: Uuid, order_id: Uuid, saga: Saga) -> Result<(), Failure> {
-    let (state, step) = saga.state.names();
-    sqlx::query!(
-        "insert into sagas (id, order_id, state, step) values ($1, $2, $3, $4)",
-        id,
-        order_id,
-        state,
-        step.map(Step::name)
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-/// Saves transitions, all in one statement.
-pub(crate) async fn save(connection: &mut PgConnection, changes: &[Change]) -> Result<(), Failure> {
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let names: Vec<_> = changes.iter().map(|change| change.saga.state.names()).collect();
-    sqlx::query!(
-        r#"update sagas s
-           set state = c.state, step = c.step, has_settled = c.has_settled, updated_at = now(),
-               reason_code = coalesce(s.reason_code, c.reason_code),
-               reason_error_type = coalesce(s.reason_error_type, c.reason_error_type),
-               ended_at = case when c.is_final then now() end
-           from unnest($1::uuid[], $2::text[], $3::text[], $4::boolean[], $5::text[], $6::text[], $7::boolean[])
-                as c(id, state, step, has_settled, reason_code, reason_error_type, is_final)
-           where s.id = c.id"#,
-        &changes.iter().map(|c| c.id).collect::<Vec<_>>(),
-        &names.iter().map(|(state, _)| (*state).to_owned()).collect::<Vec<_>>(),
-        &names.iter().map(|(_, step)| step.map(|s| s.name().to_owned())).collect::<Vec<_>>() as &[Option<String>],
-        &changes.iter().map(|c| c.saga.has_settled).collect::<Vec<_>>(),
-        &changes.iter().map(|c| c.reason.as_ref().map(|(code, _)| code.clone())).collect::<Vec<_>>()
-            as &[Option<String>],
-        &changes.iter().map(|c| c.reason.as_ref().map(|(_, kind)| kind.name().to_owned())).collect::<Vec<_>>()
-            as &[Option<String>],
-        &changes.iter().map(|c| c.saga.state.is_final()).collect::<Vec<_>>()
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-/// Locks sagas that have an overdue step and that nobody else is looking at.
-pub(crate) async fn lock_overdue(connection: &mut PgConnection, limit: i64) -> Result<Vec<Uuid>, Failure> {
+/// Sagas with an overdue step, the longest overdue first.
+pub(crate) async fn list_overdue(connection: &mut PgConnection, limit: i64) -> Result<Vec<Uuid>, Failure> {
     let query = sqlx::query_scalar!(
-        r#"select id from sagas where id in (
-               select saga_id from saga_steps where status = 'asked' and deadline <= now() order by deadline limit $1)
-           order by id for update skip locked"#,
+        "select saga_id from saga_steps where status = 'asked' and deadline <= now() order by deadline limit $1",
         limit
     );
+    Ok(query.fetch_all(connection).await?)
+}
+
+/// Locks those of these sagas that nobody else is looking at, in the order of their ids.
+pub(crate) async fn lock_free(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Uuid>, Failure> {
+    let query = sqlx::query_scalar!("select id from sagas where id = any($1) order by id for update skip locked", ids);
     Ok(query.fetch_all(connection).await?)
 }
 

@@ -32,27 +32,6 @@ pub(crate) struct StepRow {
     pub(crate) is_unsent: bool,
 }
 
-/// A command that is sent.
-pub(crate) struct Ask {
-    pub(crate) saga_id: Uuid,
-    pub(crate) step: Step,
-    pub(crate) direction: Direction,
-    pub(crate) command_id: Uuid,
-    pub(crate) time: Duration,
-}
-
-/// A status that a do or undo has come to.
-pub(crate) struct Marked {
-    pub(crate) saga_id: Uuid,
-    pub(crate) step: Step,
-    pub(crate) direction: Direction,
-    pub(crate) status: Status,
-    /// By an answer, not by a deadline or a person.
-    pub(crate) is_answered: bool,
-    pub(crate) code: Option<String>,
-    pub(crate) handler_attempts: Option<i32>,
-}
-
 /// An answer that changed nothing.
 pub(crate) struct IgnoredAnswer {
     pub(crate) saga_id: Uuid,
@@ -102,55 +81,6 @@ pub(crate) async fn list(connection: &mut PgConnection, saga_ids: &[Uuid]) -> Re
             })
         })
         .collect()
-}
-
-/// Writes that commands were sent. A do or undo that is asked again counts an attempt and gets a new deadline.
-pub(crate) async fn ask(connection: &mut PgConnection, asks: &[Ask]) -> Result<(), Failure> {
-    if asks.is_empty() {
-        return Ok(());
-    }
-    sqlx::query!(
-        r#"insert into saga_steps as t (saga_id, step, direction, status, command_id, deadline)
-           select saga_id, step, direction, 'asked', command_id, now() + time * interval '1 second'
-           from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::float8[])
-                as a(saga_id, step, direction, command_id, time)
-           on conflict on constraint saga_steps_are_unique do update
-           set status = 'asked', command_id = excluded.command_id, attempts = t.attempts + 1, asked_at = now(),
-               deadline = excluded.deadline, answered_at = null, error_code = null, handler_attempts = null"#,
-        &asks.iter().map(|a| a.saga_id).collect::<Vec<_>>(),
-        &asks.iter().map(|a| a.step.name().to_owned()).collect::<Vec<_>>(),
-        &asks.iter().map(|a| a.direction.name().to_owned()).collect::<Vec<_>>(),
-        &asks.iter().map(|a| a.command_id).collect::<Vec<_>>(),
-        &asks.iter().map(|a| a.time.as_secs_f64()).collect::<Vec<_>>()
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-/// Writes how dos and undos ended.
-pub(crate) async fn mark(connection: &mut PgConnection, marks: &[Marked]) -> Result<(), Failure> {
-    if marks.is_empty() {
-        return Ok(());
-    }
-    sqlx::query!(
-        r#"update saga_steps t
-           set status = m.status, error_code = m.code, handler_attempts = m.handler_attempts,
-               answered_at = case when m.is_answered then now() else t.answered_at end
-           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::text[], $7::int[])
-                as m(saga_id, step, direction, status, is_answered, code, handler_attempts)
-           where t.saga_id = m.saga_id and t.step = m.step and t.direction = m.direction"#,
-        &marks.iter().map(|m| m.saga_id).collect::<Vec<_>>(),
-        &marks.iter().map(|m| m.step.name().to_owned()).collect::<Vec<_>>(),
-        &marks.iter().map(|m| m.direction.name().to_owned()).collect::<Vec<_>>(),
-        &marks.iter().map(|m| m.status.name().to_owned()).collect::<Vec<_>>(),
-        &marks.iter().map(|m| m.is_answered).collect::<Vec<_>>(),
-        &marks.iter().map(|m| m.code.clone()).collect::<Vec<_>>() as &[Option<String>],
-        &marks.iter().map(|m| m.handler_attempts).collect::<Vec<_>>() as &[Option<i32>]
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
 }
 
 /// Writes down answers that changed nothing.
