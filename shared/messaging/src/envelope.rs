@@ -40,6 +40,10 @@ pub struct Envelope {
     pub occurred_at: OffsetDateTime,
     /// What the type says it is.
     pub payload: Box<RawValue>,
+    /// The routing key that it came with; no part of the body. The broker lets each sender use only its own, so a type
+    /// that must be a certain sender's is known by it.
+    #[serde(skip)]
+    pub routing_key: String,
 }
 
 impl Envelope {

@@ -3,11 +3,13 @@
 //! only when the broker has confirmed its message, so a crash at any point sends again and never forgets.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use sqlx::PgConnection;
+use lapin::Connection;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +17,7 @@ use crate::broker::Broker;
 use crate::error::Failure;
 use crate::hold;
 use crate::retry::Backoff;
-use crate::session::{Session, close, within};
+use crate::session::{Plans, Session, close, within};
 use crate::supervise::{Pulse, State, supervise};
 use crate::topology::Exchange;
 
@@ -25,13 +27,13 @@ mod rows;
 mod span;
 
 use holds::Holds;
-use publish::Publisher;
+use publish::{Outcome, Publisher};
 use rows::Row;
 
 /// How often a standing-by relay asks whether the lock is free: far below the take-over time that is promised.
 const STANDBY: Duration = Duration::from_secs(1);
-/// The first wait of an idle relay; each further one is twice as long.
-const FIRST_IDLE: Duration = Duration::from_millis(10);
+/// The first wait of a relay whose look has found something without a poke; each further one is twice as long.
+const FIRST_IDLE: Duration = Duration::from_millis(25);
 
 /// What becomes of a row whose message the broker has confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -90,6 +92,9 @@ pub struct Relay {
     settings: RelaySettings,
     poke: Poke,
     pulse: Pulse,
+    /// Rows of the next batch: fewer than the setting where the broker cannot confirm so many in time. Outlives a term,
+    /// so that a slow link is not tried with a full batch again and again.
+    limit: AtomicI64,
 }
 
 /// What one step of a leading relay did.
@@ -97,8 +102,12 @@ pub struct Relay {
 enum Step {
     /// Nothing was due.
     Idle,
-    /// Rows were published or put off; there may be more.
+    /// Everything that was due is published or put off.
+    CaughtUp,
+    /// A full batch was published or put off: there may be more.
     Moved,
+    /// Not every confirm came in time; what came is written down.
+    Overdue,
 }
 
 impl Relay {
@@ -111,8 +120,11 @@ impl Relay {
     ) -> Relay {
         // A leader that is paused or cut off is idle to the server: it loses its session, and the lock with it.
         let name = format!("{}.relay", broker.process());
-        let session = Session::new(database, &name, &[("idle_session_timeout", "10s")]);
-        Relay { session, broker, exchanges, settings, poke: Poke::default(), pulse: Pulse::new("relay") }
+        // A move that a crash of the server loses is a message that is sent again, and nobody waits for the disk twice.
+        let parameters = [("idle_session_timeout", "10s"), ("synchronous_commit", "off")];
+        let session = Session::new(database, &name, &parameters);
+        let limit = AtomicI64::new(settings.batch);
+        Relay { session, broker, exchanges, settings, poke: Poke::default(), pulse: Pulse::new("relay"), limit }
     }
 
     /// Wakes this relay.
@@ -144,22 +156,32 @@ impl Relay {
         let broker = self.broker.connect("relay").await?;
         let mut publisher =
             Publisher::open(self.broker.process(), &broker, self.exchanges, self.settings.confirm_deadline).await?;
-        let mut term = Term { holds: within(Holds::load(&mut connection)).await?, last: 0, looked: None };
-        let mut idle = FIRST_IDLE;
+        let holds = within(Holds::load(&mut connection)).await?;
+        let mut term = Term { holds, plans: Plans::new(), last: 0, looked: None };
+        let (mut idle, mut is_poked) = (FIRST_IDLE, false);
         while !stop.is_cancelled() {
             self.pulse.beat(State::Working);
             match self.step(&mut connection, &mut publisher, &mut term).await? {
-                Step::Moved => idle = FIRST_IDLE,
-                Step::Idle => {
-                    if !broker.status().connected() {
-                        return Err(Failure::unavailable("broker.gone", "the connection to the broker is gone"));
-                    }
-                    tokio::select! {
-                        () = stop.cancelled() => {}
-                        () = self.poke.0.notified() => idle = FIRST_IDLE,
-                        () = tokio::time::sleep(idle) => idle = (idle * 2).min(self.settings.poll),
-                    }
+                Step::Moved => continue,
+                Step::Overdue => {
+                    self.wait_out_an_alarm(&broker, &mut connection, stop).await?;
+                    publisher.give_up_waiting().await?;
+                    continue;
                 }
+                // Somebody appends without a poke, and may go on.
+                Step::CaughtUp if !is_poked => idle = FIRST_IDLE,
+                Step::CaughtUp | Step::Idle => {}
+            }
+            if !broker.status().connected() {
+                return Err(Failure::unavailable("broker.gone", "the connection to the broker is gone"));
+            }
+            is_poked = tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.poke.0.notified() => true,
+                () = tokio::time::sleep(idle) => false,
+            };
+            if !is_poked {
+                idle = (idle * 2).min(self.settings.poll);
             }
         }
         drop(tokio::time::timeout(Duration::from_secs(1), broker.close(200, "bye".into())).await);
@@ -174,14 +196,19 @@ impl Relay {
         publisher: &mut Publisher<'_>,
         term: &mut Term,
     ) -> Result<Step, Failure> {
-        let rows = within(term.read(connection, &self.settings)).await?;
+        let limit = self.limit.load(Ordering::Relaxed);
+        let rows = within(term.read(connection, limit, self.settings.poll)).await?;
         if rows.is_empty() {
             return Ok(Step::Idle);
         }
+        term.plans.renew(connection).await?;
+        // What is appended meanwhile brings a poke, so a batch with room left needs no second look.
+        let is_full = i64::try_from(rows.len()).is_ok_and(|count| count >= limit);
+        let done = if is_full { Step::Moved } else { Step::CaughtUp };
         let sorted = term.holds.sort(rows);
         within(rows::put_off(connection, &sorted.put_off)).await?;
         if sorted.publish.is_empty() {
-            return Ok(Step::Moved);
+            return Ok(done);
         }
         hold::point("relay.read").await;
         // No transaction is open while the broker is asked. A crash before the rows are moved sends them again.
@@ -195,7 +222,42 @@ impl Relay {
         let failed = term.holds.first_failures(&sorted.publish, &outcome.refused);
         let until = within(rows::fail(connection, &failed, self.settings.backoff)).await?;
         term.holds.remember(&sorted.publish, &until);
-        Ok(Step::Moved)
+        self.pace(&outcome);
+        if outcome.taken.len() + outcome.refused.len() < sorted.publish.len() {
+            // What is unknown is sent again before anything that came after it.
+            (term.last, term.looked) = (0, None);
+        }
+        Ok(if outcome.is_overdue { Step::Overdue } else { done })
+    }
+
+    /// A broker in alarm takes nothing and confirms nothing until it has memory or disk again. Whatever is sent
+    /// meanwhile, on this connection or on others, waits in a socket and arrives once more afterwards: so nothing is.
+    async fn wait_out_an_alarm(
+        &self,
+        broker: &Connection,
+        connection: &mut PgConnection,
+        stop: &CancellationToken,
+    ) -> Result<(), Failure> {
+        while broker.status().blocked() && !stop.is_cancelled() {
+            self.pulse.beat(State::Waiting("the broker is in alarm: it lacks memory or disk".to_owned()));
+            // Else the database takes the lock of this idle session away.
+            within(async { Ok(connection.ping().await?) }).await?;
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(STANDBY) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A batch is as large as what the broker confirmed in time, and grows again while it confirms all.
+    fn pace(&self, outcome: &Outcome) {
+        let limit = if outcome.is_overdue {
+            i64::try_from(outcome.taken.len() + outcome.refused.len()).unwrap_or(i64::MAX)
+        } else {
+            self.limit.load(Ordering::Relaxed).saturating_mul(2)
+        };
+        self.limit.store(limit.clamp(1, self.settings.batch), Ordering::Relaxed);
     }
 }
 
@@ -208,6 +270,7 @@ fn record_published(row: &Row) {
 /// What a leading relay knows.
 struct Term {
     holds: Holds,
+    plans: Plans,
     /// The highest id it has read: fresh rows are read from there, past the index entries of rows that are gone.
     last: i64,
     /// When it last looked at everything that is due: ids are not commit order, so a lower one can appear later.
@@ -215,11 +278,11 @@ struct Term {
 }
 
 impl Term {
-    async fn read(&mut self, connection: &mut PgConnection, settings: &RelaySettings) -> Result<Vec<Row>, Failure> {
-        let looked = self.looked.is_some_and(|at| at.elapsed() < settings.poll);
-        let mut rows = if looked { rows::fresh(connection, self.last, settings.batch).await? } else { Vec::new() };
+    async fn read(&mut self, connection: &mut PgConnection, limit: i64, poll: Duration) -> Result<Vec<Row>, Failure> {
+        let looked = self.looked.is_some_and(|at| at.elapsed() < poll);
+        let mut rows = if looked { rows::fresh(connection, self.last, limit).await? } else { Vec::new() };
         if rows.is_empty() {
-            rows = rows::due(connection, settings.batch).await?;
+            rows = rows::due(connection, limit).await?;
             self.looked = Some(Instant::now());
         }
         self.last = rows.iter().map(|row| row.id).max().unwrap_or(0).max(self.last);

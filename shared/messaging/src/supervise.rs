@@ -37,13 +37,22 @@ pub enum State {
 #[derive(Clone, Debug)]
 pub struct Pulse {
     name: Arc<str>,
-    inner: Arc<Mutex<(State, Instant)>>,
+    inner: Arc<Mutex<Beat>>,
+}
+
+#[derive(Debug)]
+struct Beat {
+    state: State,
+    /// Since when it is in this state.
+    since: Instant,
+    last: Instant,
 }
 
 impl Pulse {
     /// The pulse of a loop that has not begun.
     pub fn new(name: impl Into<Arc<str>>) -> Pulse {
-        Pulse { name: name.into(), inner: Arc::new(Mutex::new((State::Starting, Instant::now()))) }
+        let now = Instant::now();
+        Pulse { name: name.into(), inner: Arc::new(Mutex::new(Beat { state: State::Starting, since: now, last: now })) }
     }
 
     /// The loop's name: `relay`, `consumer.payment.commands`.
@@ -54,13 +63,22 @@ impl Pulse {
     /// Says that the loop went round and how it is.
     pub fn beat(&self, state: State) {
         metrics::gauge!("messaging_loop_last_beat_seconds", "loop" => self.name.to_string()).set(unix_seconds());
-        *self.inner.lock().unwrap_or_else(PoisonError::into_inner) = (state, Instant::now());
+        let now = Instant::now();
+        let mut beat = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = if beat.state == state { beat.since } else { now };
+        *beat = Beat { state, since, last: now };
     }
 
     /// The last state, and how long ago the loop went round.
     pub fn read(&self) -> (State, Duration) {
-        let (state, at) = self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (state, at.elapsed())
+        let beat = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        (beat.state.clone(), beat.last.elapsed())
+    }
+
+    /// How long the loop has worked without a break; `None` if it does not.
+    pub fn working_for(&self) -> Option<Duration> {
+        let beat = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        (beat.state == State::Working).then(|| beat.since.elapsed())
     }
 }
 

@@ -84,7 +84,7 @@ impl Raw {
             let context = format!("the message has {} bytes, {LARGEST_BODY} are allowed", self.body.len());
             return Err(Failure::permanent("message.too_large", context));
         }
-        let envelope: Envelope = serde_json::from_slice(&self.body)
+        let mut envelope: Envelope = serde_json::from_slice(&self.body)
             .map_err(|error| Failure::permanent("message.unreadable", "the body is no envelope").caused_by(error))?;
         if envelope.event_id.to_string() != self.message_id {
             return Err(Failure::permanent("message.id_mismatch", "the body has another id than the message"));
@@ -93,6 +93,7 @@ impl Raw {
         self.key = if key.len() > LONGEST_KEY { digest(&key, &[]) } else { key };
         self.message_type = text(&envelope.event_type);
         self.correlation_id = Some(text(&envelope.correlation_id));
+        envelope.routing_key.clone_from(&self.routing_key);
         Ok(envelope)
     }
 

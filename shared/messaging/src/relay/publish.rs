@@ -3,12 +3,15 @@
 //! completes next, so a single confirm says nothing about its own message.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
+use futures::future::{MaybeDone, join_all, maybe_done};
+use lapin::message::BasicReturnMessage;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
+use tokio::time::timeout_at;
 
 use super::rows::Row;
 use super::span::{BatchSpan, PublishSpan};
@@ -37,6 +40,8 @@ pub(super) struct Publisher<'a> {
 pub(super) struct Outcome {
     pub(super) taken: BTreeSet<i64>,
     pub(super) refused: HashMap<i64, String>,
+    /// Some confirms did not come in time: write the others down, then [`Publisher::give_up_waiting`].
+    pub(super) is_overdue: bool,
 }
 
 /// How publishing on one channel ended.
@@ -67,7 +72,11 @@ impl<'a> Publisher<'a> {
         let mut outcome = Outcome::default();
         match self.publish_together(rows, &mut outcome).await? {
             Ended::Well => self.overdue = 0,
-            Ended::Overdue => self.give_up_waiting().await?,
+            Ended::Overdue => {
+                outcome.is_overdue = true;
+                let is_silent = outcome.taken.is_empty() && outcome.refused.is_empty();
+                self.overdue = if is_silent { self.overdue + 1 } else { 0 };
+            }
             Ended::Closed(_) => {
                 let begun = Instant::now();
                 self.reopen().await?;
@@ -81,7 +90,7 @@ impl<'a> Publisher<'a> {
                     match self.publish_together(row, &mut outcome).await? {
                         Ended::Well => {}
                         Ended::Overdue => {
-                            self.give_up_waiting().await?;
+                            outcome.is_overdue = true;
                             break;
                         }
                         Ended::Closed(reason) => {
@@ -98,39 +107,42 @@ impl<'a> Publisher<'a> {
     async fn publish_together(&self, rows: &[Row], outcome: &mut Outcome) -> Result<Ended, Failure> {
         let batch = BatchSpan::start(rows);
         let mut spans: Vec<PublishSpan> = rows.iter().map(|row| batch.publish(row)).collect();
-        let confirming =
-            tokio::time::timeout(self.confirm_deadline, confirm_all(&self.channel, self.process, rows, &spans)).await;
-        let Ok(confirms) = confirming else {
-            for span in &mut spans {
-                span.fail("no confirm in time");
-            }
-            return Ok(Ended::Overdue);
-        };
+        let confirms = confirm_all(&self.channel, self.process, rows, &spans, self.confirm_deadline).await;
         let mut closed = None;
+        let mut is_overdue = false;
         let mut acked = Vec::new();
         let mut returned = HashMap::new();
         for (confirm, (row, span)) in confirms.into_iter().zip(rows.iter().zip(&mut spans)) {
             let (is_acked, message) = match confirm {
-                Ok(Confirmation::Ack(message)) => (true, message),
-                Ok(Confirmation::Nack(message)) => (false, message),
-                Ok(Confirmation::NotRequested) => {
-                    return Err(Failure::permanent("relay.no_confirms", "the channel is not in confirm mode"));
-                }
-                Err(error) => {
-                    span.fail("the channel was closed");
-                    closed.get_or_insert(error);
-                    continue;
+                Confirm::InTime(confirm) => match confirm {
+                    Ok(Confirmation::Ack(message)) => (Some(true), message),
+                    Ok(Confirmation::Nack(message)) => (Some(false), message),
+                    Ok(Confirmation::NotRequested) => {
+                        return Err(Failure::permanent("relay.no_confirms", "the channel is not in confirm mode"));
+                    }
+                    Err(error) => {
+                        span.fail("the channel was closed");
+                        closed.get_or_insert(error);
+                        continue;
+                    }
+                },
+                Confirm::Late(message) => {
+                    span.fail("no confirm in time");
+                    is_overdue = true;
+                    (None, message)
                 }
             };
             if let Some(message) = message {
                 let id = message.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default();
                 returned.insert(id, format!("unroutable: {}", message.reply_text));
             }
-            if is_acked {
-                acked.push(row);
-            } else {
-                span.fail("refused");
-                outcome.refused.insert(row.id, "the broker refused the message".to_owned());
+            match is_acked {
+                Some(true) => acked.push(row),
+                Some(false) => {
+                    span.fail("refused");
+                    outcome.refused.insert(row.id, "the broker refused the message".to_owned());
+                }
+                None => {}
             }
         }
         if let Some(error) = closed {
@@ -155,12 +167,12 @@ impl<'a> Publisher<'a> {
                 span.fail(reason);
             }
         }
-        Ok(Ended::Well)
+        Ok(if is_overdue { Ended::Overdue } else { Ended::Well })
     }
 
-    /// Late confirms must not meet new rows: the channel goes, and after two such batches the relay steps down.
-    async fn give_up_waiting(&mut self) -> Result<(), Failure> {
-        self.overdue += 1;
+    /// Late confirms must not meet new rows: the channel goes, and after two such batches without any confirm the
+    /// relay steps down.
+    pub(super) async fn give_up_waiting(&mut self) -> Result<(), Failure> {
         metrics::counter!("outbox_confirms_overdue_total").increment(1);
         if self.overdue >= PATIENCE {
             return Err(Failure::unavailable("broker.no_confirms", "the broker does not confirm in time"));
@@ -176,30 +188,73 @@ impl<'a> Publisher<'a> {
     }
 }
 
+/// Each call has the whole deadline: over a slow link they come one after another.
 async fn open_channel(connection: &Connection, exchanges: &[Exchange], deadline: Duration) -> Result<Channel, Failure> {
-    let opening = async {
-        let channel = connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        for exchange in exchanges {
-            declare_exchange(&channel, *exchange).await?;
-        }
-        Ok(channel)
-    };
-    match tokio::time::timeout(deadline, opening).await {
-        Ok(opened) => opened,
+    let channel = answered(deadline, connection.create_channel()).await?;
+    answered(deadline, channel.confirm_select(ConfirmSelectOptions::default())).await?;
+    for exchange in exchanges {
+        answered(deadline, declare_exchange(&channel, *exchange)).await?;
+    }
+    Ok(channel)
+}
+
+async fn answered<T, E>(deadline: Duration, call: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+where
+    Failure: From<E>,
+{
+    match tokio::time::timeout(deadline, call).await {
+        Ok(answer) => Ok(answer?),
         Err(_) => Err(Failure::unavailable("broker.channel_timeout", "the broker did not open a channel in time")),
     }
 }
 
+/// What came of one publish by the deadline.
+enum Confirm {
+    /// The broker answered, or the channel ended.
+    InTime(Result<Confirmation, lapin::Error>),
+    /// It had not. A returned message may be there all the same, of another row that was confirmed.
+    Late(Option<BasicReturnMessage>),
+}
+
 /// Writes every frame before it waits for the first confirm; polled within this one task, so tags stay in order.
+///
+/// The client attaches a returned message to whichever confirm completes next, and the broker returns a message before
+/// it confirms it. So when a row's confirm is there, its return is with a confirm that was complete by then. Those are
+/// all read: first every confirm that is there by the deadline, then, for their returns only, what has come since.
 async fn confirm_all(
     channel: &Channel,
     process: &str,
     rows: &[Row],
     spans: &[PublishSpan],
-) -> Vec<Result<Confirmation, lapin::Error>> {
-    let written = join_all(rows.iter().zip(spans).map(|(row, span)| write(channel, process, row, span))).await;
-    join_all(written.into_iter().map(|written| async { written?.await })).await
+    within: Duration,
+) -> Vec<Confirm> {
+    let deadline = Instant::now() + within;
+    let writing = join_all(rows.iter().zip(spans).map(|(row, span)| write(channel, process, row, span)));
+    let Ok(written) = timeout_at(deadline.into(), writing).await else {
+        return rows.iter().map(|_| Confirm::Late(None)).collect();
+    };
+    let mut confirming: Vec<_> =
+        written.into_iter().map(|written| Box::pin(maybe_done(async { written?.await }))).collect();
+    let all = timeout_at(deadline.into(), join_all(confirming.iter_mut().map(|confirm| confirm.as_mut()))).await;
+    if all.is_err() {
+        poll_once(&mut confirming).await;
+    }
+    let in_time: Vec<_> = confirming.iter_mut().map(|confirm| confirm.as_mut().take_output()).collect();
+    if all.is_err() {
+        poll_once(&mut confirming).await;
+    }
+    let late = confirming.iter_mut().map(|confirm| match confirm.as_mut().take_output() {
+        Some(Ok(Confirmation::Ack(message) | Confirmation::Nack(message))) => message,
+        Some(Ok(Confirmation::NotRequested) | Err(_)) | None => None,
+    });
+    in_time.into_iter().zip(late).map(|(in_time, late)| in_time.map_or(Confirm::Late(late), Confirm::InTime)).collect()
+}
+
+/// Gives each that is not done one chance to be.
+async fn poll_once<F: Future>(all: &mut [Pin<Box<MaybeDone<F>>>]) {
+    for one in all.iter_mut().filter(|one| matches!(***one, MaybeDone::Future(_))) {
+        let _ = futures::poll!(one.as_mut());
+    }
 }
 
 async fn write(
@@ -229,6 +284,7 @@ fn body(row: &Row) -> Vec<u8> {
         traceparent: row.headers.trace.traceparent.clone(),
         occurred_at: row.created_at,
         payload: row.payload.0.clone(),
+        routing_key: String::new(),
     };
     // Every part of it was JSON or text before.
     serde_json::to_vec(&envelope).unwrap_or_default()

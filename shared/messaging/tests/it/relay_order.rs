@@ -277,3 +277,27 @@ async fn rows_published_to_a_deleted_exchange_stay_until_it_is_back() -> anyhow:
     site.counted("outbox_history", 100).await?;
     eventually("all are in the queue", async || wire.depth("work").await, |depth| *depth >= 100).await.map(drop)
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_cannot_be_confirmed_in_time_goes_out_in_smaller_ones() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let spy = Spy::on(&site, EVENTS, "#").await?;
+    let text = "x".repeat(200_000);
+    let messages: Vec<_> = (0..150).map(|n| event(&format!("{}", n % 5), &format!("{n} {text}"))).collect();
+    site.append(&messages).await?;
+    // No broker takes thirty megabytes in this time.
+    let relay = site.relay(RelaySettings { confirm_deadline: Duration::from_millis(60), ..quick_relay() });
+    site.counted("outbox_history", 150).await?;
+    relay.stop().await?;
+    let texts = spy.texts().await?;
+    assert_eq!((spy.distinct(), site.count("outbox").await?), (150, 0));
+    let mut last = [-5, -4, -3, -2, -1];
+    for text in texts {
+        let number: i32 = text.split(' ').next().unwrap().parse()?;
+        let last = &mut last[usize::try_from(number % 5)?];
+        // What was unknown came again, but nothing of an aggregate before something older of it.
+        assert!(number <= *last + 5, "{number} came after {last}");
+        *last = number.max(*last);
+    }
+    Ok(())
+}
