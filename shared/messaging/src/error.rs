@@ -5,7 +5,8 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 mod sqlstate;
 
@@ -113,9 +114,21 @@ impl Error for Failure {
     }
 }
 
+/// When the database last refused to write because it is read-only.
+static READ_ONLY: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// How long ago the database last refused to write because it is read-only: after a fail-over, connections that were
+/// opened before may lead to a server that will never take a write again. Let go of them.
+pub fn read_only_seen() -> Option<Duration> {
+    READ_ONLY.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at.elapsed())
+}
+
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Failure {
         let (class, code) = sqlstate::classify(&error);
+        if code == "database.25006" {
+            *READ_ONLY.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
         Failure::new(class, code, "the database refused or was away").caused_by(error)
     }
 }
@@ -123,7 +136,14 @@ impl From<sqlx::Error> for Failure {
 /// What the client says is always about the connection: a message is never at fault for it.
 impl From<lapin::Error> for Failure {
     fn from(error: lapin::Error) -> Failure {
-        Failure::unavailable("broker", "the broker refused or was away").caused_by(error)
+        let context = match error.kind() {
+            lapin::ErrorKind::ParsingError(_) => {
+                "the AMQP client cannot read what the broker sent: if it comes again at each start, the first message of \
+                 the queue has a name that is no UTF-8 and must be taken out by hand"
+            }
+            _ => "the broker refused or was away",
+        };
+        Failure::unavailable("broker", context).caused_by(error)
     }
 }
 

@@ -42,7 +42,7 @@ pub use broker::Broker;
 pub use consumer::handler::{Attempt, Delivery, Handler, Ready};
 pub use consumer::{Consumer, ConsumerSettings};
 pub use envelope::{Decode, Envelope, unknown_type};
-pub use error::{Class, Classify, Failure};
+pub use error::{Class, Classify, Failure, read_only_seen};
 pub use message::{Aggregate, Cause, Message, Route};
 pub use relay::{AfterPublish, Poke, Relay, RelaySettings};
 pub use retry::{Backoff, RetryPolicy};

@@ -11,6 +11,9 @@ use crate::hold;
 use crate::inbox::{self, Kept};
 use crate::session::within;
 
+/// `lock_not_available`, by `lock_timeout`.
+const LOCK_TIMEOUT: &str = "database.55P03";
+
 impl<H: Handler> Pipeline<H> {
     /// Writes the verdict in a small transaction of its own, then settles the message with the broker.
     pub(super) async fn fail(
@@ -21,7 +24,10 @@ impl<H: Handler> Pipeline<H> {
     ) -> Result<(), Failure> {
         let policy = self.handler.retry_policy(&delivery.message);
         let attempt = delivery.attempt.number;
-        let again = failure.class() != Class::Permanent && !policy.is_last(attempt);
+        // A lock that somebody holds in our own database is no fault of the message, and says nothing about the next
+        // attempt.
+        let is_ours = failure.code() == LOCK_TIMEOUT;
+        let again = failure.class() != Class::Permanent && (is_ours || !policy.is_last(attempt));
         let (status, wait) = if again {
             ("retrying", policy.backoff.delay(attempt).max(failure.wait().unwrap_or_default()))
         } else {

@@ -44,6 +44,22 @@ async fn a_crash_after_a_retry_was_stored_leaves_one_retry() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_crash_between_claim_and_run_counts_the_attempt_and_the_message_is_run_by_the_next() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    wire.send("k", "transient").await?;
+    let dies = Child::start(&site, "victim", &["consumer"], &[("consumer.claimed", "abort")])?;
+    assert!(!dies.ended().await?.0.success());
+    assert_eq!(site.count("inbox where status = 'retrying' and attempts = 2 and unfinished = 1").await?, 1);
+    let next = site.consumer(WORK, Script::new());
+    site.counted("effects where attempt = 3", 1).await?;
+    next.stop().await?;
+    let done = site.count("inbox where status = 'done' and unfinished = 0").await?;
+    assert_eq!((done, site.count("effects").await?, wire.depth("work").await?), (1, 1, 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_kills_the_process_is_parked_unrun_and_its_neighbours_are_done() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use messaging::{ConsumerSettings, outbox};
@@ -100,6 +101,35 @@ async fn five_thousand_messages_of_one_handler_go_out_once() -> anyhow::Result<(
     consumer.stop().await?;
     relay.stop().await?;
     assert_eq!(spy.all().await?.len(), 5_000);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_thousand_messages_of_a_handler_that_takes_too_long_are_never_sent() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let spy = Spy::on(&site, EVENTS, "#").await?;
+    let relay = site.relay(quick_relay());
+    let script = Script::new().applying(|transaction, batch| {
+        async move {
+            if batch.iter().any(|ready| ready.delivery.message.text == "endless") {
+                let follow: Vec<_> = (0..5_000).map(|n| event(&format!("{n}"), "follow")).collect();
+                outbox::append(&mut *transaction, &follow).await?;
+                tokio::time::sleep(Duration::from_secs(40)).await;
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    let settings = ConsumerSettings { apply_deadline: Duration::from_secs(1), ..ConsumerSettings::default() };
+    let consumer = site.consume(WORK, script, settings, |consumer| consumer);
+    wire.send("k", "endless").await?;
+    site.counted("inbox where status = 'parked' and error_code = 'handler.deadline'", 1).await?;
+    wire.send("k", "next").await?;
+    site.counted("effects where text = 'next'", 1).await?;
+    consumer.stop().await?;
+    relay.stop().await?;
+    assert_eq!((site.count("effects").await?, site.count("outbox_log").await?, spy.all().await?.len()), (1, 0, 0));
     Ok(())
 }
 

@@ -46,6 +46,30 @@ async fn of_a_batch_of_a_hundred_only_the_culprit_is_set_aside() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_somebody_holds_in_our_database_parks_nothing() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let mut holder = site.connection().await?;
+    sqlx::query("select pg_advisory_lock(4711)").execute(&mut holder).await?;
+    let script = Script::new().policy(RetryPolicy { attempts: Some(2), ..quick() }).applying(|transaction, _| {
+        async move {
+            sqlx::query("select pg_advisory_xact_lock(4711)").execute(transaction).await?;
+            Ok(())
+        }
+        .boxed()
+    });
+    let consumer = site.consumer(WORK, script);
+    wire.send("k", "patient").await?;
+    // More attempts than the policy gives to failures of its own.
+    site.counted("inbox where status = 'retrying' and attempts = 3 and error_code = 'database.55P03'", 1).await?;
+    sqlx::query("select pg_advisory_unlock(4711)").execute(&mut holder).await?;
+    site.counted("inbox where status = 'done'", 1).await?;
+    consumer.stop().await?;
+    assert_eq!((site.count("effects").await?, wire.depth("work").await?), (1, 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_transient_failure_is_tried_to_its_last_attempt_and_parked_whole() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;

@@ -60,6 +60,29 @@ async fn a_standing_by_relay_takes_over_from_a_killed_leader() -> anyhow::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_leader_loses_its_lock_and_changes_nothing_when_it_goes_on() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let spy = Spy::on(&site, EVENTS, "#").await?;
+    let leader = Child::start(&site, "victim", &["relay"], &[])?;
+    site.append(&[event("a", "1")]).await?;
+    spy.saw(1).await?;
+    let standby = site.relay(quick_relay());
+    standby.is(|state| *state == messaging::State::Standby).await?;
+    leader.freeze()?;
+    site.append(&[event("a", "2")]).await?;
+    // Its session is idle to the server until the server has had enough.
+    site.counted("outbox_history", 2).await?;
+    leader.thaw()?;
+    site.append(&[event("a", "3")]).await?;
+    site.counted("outbox_history", 3).await?;
+    let (status, _) = leader.stop().await?;
+    assert!(status.success());
+    standby.stop().await?;
+    assert_eq!((spy.texts().await?, site.count("outbox").await?), (["1", "2", "3"].map(str::to_owned).to_vec(), 0));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_was_superseded_while_it_slept_changes_nothing() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;

@@ -74,8 +74,22 @@ impl Child {
 
     /// Asks it to stop.
     pub(crate) fn terminate(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// Freezes it: its connections stay open and nothing of it runs.
+    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let id = self.process.as_ref().and_then(tokio::process::Child::id).expect("it runs");
-        Ok(kill(Pid::from_raw(id.cast_signed()), Signal::SIGTERM)?)
+        Ok(kill(Pid::from_raw(id.cast_signed()), signal)?)
     }
 
     /// Asks it to stop, and returns how it ended and what it printed.

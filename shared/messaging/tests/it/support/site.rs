@@ -77,6 +77,11 @@ impl Site {
         Ok(transaction.commit().await?)
     }
 
+    /// A session of the test's own.
+    pub(crate) async fn connection(&self) -> anyhow::Result<PgConnection> {
+        Ok(self.database().connect().await?)
+    }
+
     pub(crate) async fn execute(&self, sql: &str) -> anyhow::Result<u64> {
         Ok(self.pool.execute(AssertSqlSafe(sql)).await?.rows_affected())
     }
