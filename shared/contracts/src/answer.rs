@@ -7,6 +7,9 @@ use uuid::Uuid;
 use crate::step::{Outcome, Step, meaning};
 use crate::topology;
 
+/// The longest code or reference, in bytes: it is kept, shown, and told on in events.
+pub const LONGEST_TEXT: usize = 255;
+
 /// What every answer says besides its type.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -18,7 +21,7 @@ pub struct Details {
     /// Why not, where it is a no: stable, `inventory.out_of_stock`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub code: Option<String>,
-    /// The third party's name for the effect, where there is one.
+    /// The third party's name for the effect, where there is one; at most [`LONGEST_TEXT`] bytes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reference: Option<String>,
 }
@@ -54,7 +57,17 @@ impl Decode for Answer {
     fn decode(envelope: &Envelope) -> Result<Self, Failure> {
         match meaning(&envelope.event_type) {
             Some((step, outcome)) if envelope.schema_version == 1 => {
-                Ok(Answer { step, outcome, details: envelope.payload()? })
+                if envelope.routing_key != topology::event_key(step.aggregate(), &envelope.event_type) {
+                    let context = format!("{} came as {:.300}", envelope.event_type, envelope.routing_key);
+                    return Err(Failure::permanent("message.wrong_sender", context));
+                }
+                let details: Details = envelope.payload()?;
+                let texts = [details.code.as_deref(), details.reference.as_deref()];
+                if texts.into_iter().flatten().any(|text| text.len() > LONGEST_TEXT) {
+                    let context = format!("a text of {} is longer than {LONGEST_TEXT} bytes", envelope.event_type);
+                    return Err(Failure::permanent("message.payload", context));
+                }
+                Ok(Answer { step, outcome, details })
             }
             _ => Err(messaging::unknown_type(envelope)),
         }

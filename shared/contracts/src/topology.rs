@@ -37,8 +37,13 @@ pub fn command_route(step: Step) -> Route {
 
 /// The way of an event.
 pub fn event_route(aggregate: &str, event_type: &str, mandatory: bool) -> Route {
-    let routing_key = format!("{aggregate}.{event_type}");
+    let routing_key = event_key(aggregate, event_type);
     if mandatory { Route::mandatory(EVENTS.name, routing_key) } else { Route::optional(EVENTS.name, routing_key) }
+}
+
+/// The routing key of an event. The broker lets each service use the keys of its own aggregate only.
+pub fn event_key(aggregate: &str, event_type: &str) -> String {
+    format!("{aggregate}.{event_type}")
 }
 
 /// A user of the broker: regular expressions over the names of exchanges and queues, as RabbitMQ takes them.
