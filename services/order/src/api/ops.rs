@@ -5,7 +5,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::{get, post};
 use chassis::{Json, Path, Problem, Query};
-use contracts::step::Direction;
+use contracts::step::{Direction, Step};
 use garde::Validate;
 use messaging::Cause;
 use opentelemetry::trace::TraceContextExt as _;
@@ -23,10 +23,13 @@ use crate::store::orders::{self, Filter};
 use crate::store::steps::StepRow;
 use crate::store::{actions, sagas, steps};
 
-/// Why, who, and whether only to say what would happen.
+/// Which step, why, who, and whether only to say what would happen. With the step in it, a request that is repeated
+/// after its answer was lost cannot hit the next step that waits.
 #[derive(Debug, Deserialize, Validate)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Act {
+    #[garde(skip)]
+    step: StepName,
     #[garde(length(chars, min = 3, max = 500))]
     reason: String,
     #[garde(inner(length(chars, min = 1, max = 64)))]
@@ -36,6 +39,24 @@ struct Act {
     dry_run: bool,
 }
 
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StepName {
+    Payment,
+    Inventory,
+    Shipping,
+}
+
+impl From<StepName> for Step {
+    fn from(name: StepName) -> Step {
+        match name {
+            StepName::Payment => Step::Payment,
+            StepName::Inventory => Step::Inventory,
+            StepName::Shipping => Step::Shipping,
+        }
+    }
+}
+
 /// What an act does, or would do.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,6 +64,8 @@ struct Acted {
     saga_id: Uuid,
     order_id: Uuid,
     dry_run: bool,
+    /// Whether the step was settled before: nothing is done again.
+    already: bool,
     /// What is known of the undo's last attempt: `refused` (nothing was given back), `unanswered` (it may yet take
     /// effect).
     last_attempt: &'static str,
@@ -58,12 +81,36 @@ struct Acted {
 #[derive(Debug, Deserialize, Validate)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SagasQuery {
-    #[garde(inner(length(max = 32)))]
-    state: Option<String>,
+    #[garde(skip)]
+    state: Option<StateName>,
     #[garde(skip)]
     after: Option<Uuid>,
     #[garde(inner(range(min = 1, max = 100)))]
     limit: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StateName {
+    Running,
+    Compensating,
+    NeedsAttention,
+    Completed,
+    Cancelled,
+    Settled,
+}
+
+impl StateName {
+    fn name(self) -> &'static str {
+        match self {
+            StateName::Running => "running",
+            StateName::Compensating => "compensating",
+            StateName::NeedsAttention => "needs_attention",
+            StateName::Completed => "completed",
+            StateName::Cancelled => "cancelled",
+            StateName::Settled => "settled",
+        }
+    }
 }
 
 /// One saga in a list.
@@ -90,7 +137,7 @@ impl Api {
 
 async fn list(State(api): State<Api>, Query(query): Query<SagasQuery>) -> Result<Json<Vec<SagaLine>>, Problem> {
     let filter = Filter {
-        states: query.state.map(|state| vec![state]),
+        states: query.state.map(|state| vec![state.name().to_owned()]),
         after: query.after,
         limit: query.limit.unwrap_or(20),
         ..Filter::default()
@@ -122,15 +169,33 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     let mut locked = sagas::lock(&mut transaction, &[id]).await?;
     let saga = locked.pop().ok_or_else(|| Problem::not_found("saga.not_found", "there is no such saga"))?;
     let rows = steps::list(&mut transaction, &[id]).await?;
-    let (SagaState::NeedsAttention(at), Some(transition)) = (saga.saga.state, domain::transition(saga.saga, event))
-    else {
-        return Err(Problem::conflict("saga.not_waiting", "the saga does not wait for a person"));
-    };
+    let at = Step::from(act.step);
     let undo = rows.iter().find(|row| row.step == at && row.direction == Direction::Undo);
+    if event == Event::Settle && undo.is_some_and(|row| row.status == Status::Settled) {
+        return Ok(Json(Acted {
+            saga_id: id,
+            order_id: saga.order.id,
+            dry_run: act.dry_run,
+            already: true,
+            last_attempt: "unknown",
+            last_code: None,
+            command: None,
+            event: None,
+            status: status_of(saga.saga.state),
+        }));
+    }
+    let transition = match domain::transition(saga.saga, event) {
+        Some(transition) if saga.saga.state == SagaState::NeedsAttention(at) => transition,
+        _ => {
+            let detail = format!("the undo of {} does not wait for a person", at.name());
+            return Err(Problem::conflict("saga.not_waiting", detail));
+        }
+    };
     let acted = Acted {
         saga_id: id,
         order_id: saga.order.id,
         dry_run: act.dry_run,
+        already: false,
         last_attempt: last_attempt(undo),
         last_code: undo.and_then(|row| row.error_code.clone()),
         command: transition.command.map(|(step, direction)| step.command(direction)),
