@@ -2,6 +2,7 @@
 //! capture which is still on its way can no longer take effect.
 
 use chassis::ThirdParty;
+use contracts::answer::LONGEST_TEXT;
 use contracts::command::CapturePayment;
 use messaging::Failure;
 use messaging::participant::Reply;
@@ -91,7 +92,7 @@ impl Provider {
             CaptureStatus::Declined => Reply::Declined,
             CaptureStatus::Cancelled => Reply::Cancelled,
         };
-        Ok(Said { reply, reference: answer.reference, has_moved: false })
+        Ok(Said { reply, reference: answer.reference.filter(|it| it.len() <= LONGEST_TEXT), has_moved: false })
     }
 
     pub(crate) async fn cancel(&self, saga_id: Uuid, correlation_id: &str) -> Result<Said, Failure> {

@@ -2,6 +2,7 @@
 //! is still on its way can no longer take effect.
 
 use chassis::ThirdParty;
+use contracts::answer::LONGEST_TEXT;
 use contracts::command::{Address, CreateShipment, Line};
 use messaging::Failure;
 use messaging::participant::Reply;
@@ -84,7 +85,7 @@ impl Carrier {
             CreateStatus::Rejected => Reply::Declined,
             CreateStatus::Cancelled => Reply::Cancelled,
         };
-        Ok(Said { reply, reference: answer.reference })
+        Ok(Said { reply, reference: answer.reference.filter(|it| it.len() <= LONGEST_TEXT) })
     }
 
     pub(crate) async fn cancel(&self, saga_id: Uuid, correlation_id: &str) -> Result<Said, Failure> {

@@ -32,8 +32,9 @@ pub struct Settings {
     /// Where the carrier is.
     #[arg(long, env = "CARRIER_URL", default_value = "http://127.0.0.1:8005")]
     carrier_url: String,
-    /// How long one call may take, in milliseconds.
-    #[arg(long, env = "CALL_TIMEOUT_MS", default_value_t = 1_000)]
+    /// How long one call may take, in milliseconds; less than a claimed message belongs to its run.
+    #[arg(long, env = "CALL_TIMEOUT_MS", default_value_t = 1_000,
+          value_parser = clap::value_parser!(u64).range(1..=10_000))]
     call_timeout_ms: u64,
     /// How often a do is tried before it is answered as failed.
     #[arg(long, env = "CALL_ATTEMPTS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]

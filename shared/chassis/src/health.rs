@@ -92,11 +92,15 @@ fn describe(pulse: &Pulse) -> Value {
     json!({ "name": pulse.name(), "state": word, "reason": reason, "lastBeatMs": age.as_millis() })
 }
 
-/// In a task of its own: a query that is dropped half-way costs the pool a connection.
+/// Whether it answers, and takes writes: during a fail-over it may only read. In a task of its own: a query that is
+/// dropped half-way costs the pool a connection.
 async fn database_answers(pool: &PgPool) -> bool {
     let pool = pool.clone();
-    let query = tokio::spawn(async move { sqlx::query("select 1").execute(&pool).await });
-    matches!(tokio::time::timeout(DATABASE, query).await, Ok(Ok(Ok(_))))
+    let query =
+        tokio::spawn(
+            async move { sqlx::query_scalar::<_, String>("show transaction_read_only").fetch_one(&pool).await },
+        );
+    matches!(tokio::time::timeout(DATABASE, query).await, Ok(Ok(Ok(read_only))) if read_only == "off")
 }
 
 /// Asks the process that listens at `ops_address` whether it is ready, and says so in one line.

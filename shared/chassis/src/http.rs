@@ -1,5 +1,5 @@
 //! The front of a listener: what happens to every request before and after its handler. A span with the caller's
-//! trace, a correlation id, a bound on how many run at once, and a task of its own, so that a client who leaves cancels
+//! trace, its whole body, a correlation id, a bound on how many run at once, and a task of its own, so that a client who leaves cancels
 //! nothing: a transaction that is dropped half-way can lose the next write of its connection.
 
 use std::panic::AssertUnwindSafe;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
@@ -19,7 +20,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::correlation::{self, Correlation};
-use crate::json::LONGEST_BODY;
+use crate::json::{LONGEST_BODY, read_body};
 use crate::problem::Problem;
 use crate::settings::Sampling;
 
@@ -47,8 +48,8 @@ impl Front {
         routes
             .fallback(not_found)
             .method_not_allowed_fallback(method_not_allowed)
-            .layer(DefaultBodyLimit::max(LONGEST_BODY))
             .layer(from_fn_with_state(self.clone(), handle))
+            .layer(DefaultBodyLimit::max(LONGEST_BODY))
     }
 
     /// The whole listener of a service: its routes, `/openapi.json` and the page at `/docs`.
@@ -81,7 +82,9 @@ async fn handle(State(front): State<Front>, request: Request, next: Next) -> Res
 /// Runs in a task that nobody cancels.
 async fn finish(front: Front, method: &'static str, route: String, request: Request, next: Next) -> Response {
     let begun = Instant::now();
-    let response = match admit(&front, request) {
+    // The body first: who sends it slowly holds nobody up.
+    let admitted = whole(request).await.and_then(|request| admit(&front, request));
+    let response = match admitted {
         Ok((request, correlation, _permit)) => {
             let mut response =
                 AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|_| panicked().into_response());
@@ -94,6 +97,14 @@ async fn finish(front: Front, method: &'static str, route: String, request: Requ
     };
     span::record_answer(&response, method, &route, begun.elapsed());
     response
+}
+
+async fn whole(request: Request) -> Result<Request, Problem> {
+    let (parts, body) = request.into_parts();
+    let mut bodily = Request::new(body);
+    bodily.extensions_mut().clone_from(&parts.extensions);
+    let body = read_body(bodily).await?;
+    Ok(Request::from_parts(parts, Body::from(body)))
 }
 
 fn admit(front: &Front, mut request: Request) -> Result<(Request, Correlation, OwnedSemaphorePermit), Problem> {

@@ -43,12 +43,12 @@ where
 {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Json<T>, Problem> {
+    async fn from_request(request: Request, _state: &S) -> Result<Json<T>, Problem> {
         if !is_json(request.headers()) {
             let detail = "the body must be application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.content_type", detail));
         }
-        let body = read_body(request, state).await?;
+        let body = read_body(request).await?;
         let value = parse(&body)?;
         check(&value)?;
         Ok(Json(value))
@@ -108,8 +108,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-async fn read_body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
-    match tokio::time::timeout(BODY_DEADLINE, Bytes::from_request(request, state)).await {
+/// Reads a whole body, bounded in length and time.
+pub(crate) async fn read_body(request: Request) -> Result<Bytes, Problem> {
+    match tokio::time::timeout(BODY_DEADLINE, Bytes::from_request(request, &())).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let detail = format!("the body is longer than {LONGEST_BODY} bytes");

@@ -21,6 +21,9 @@ pub(crate) fn open(database: &PgConnectOptions) -> PgPool {
         .test_before_acquire(false)
         .before_acquire(|connection, meta| {
             Box::pin(async move {
+                if messaging::read_only_seen().is_some_and(|ago| ago <= meta.age) {
+                    return Ok(false);
+                }
                 if meta.idle_for < ASK_AFTER {
                     return Ok(true);
                 }

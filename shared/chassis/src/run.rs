@@ -36,6 +36,10 @@ fn live(identity: Identity, verb: Verb, common: Common, start: Start<'_>) -> Exi
     }
 }
 
+/// Bytes of a worker's stack; only what is used takes memory. Headers of a message may be nested as deep as a frame is
+/// long, and are dropped as deep.
+const STACK: usize = 64 * 1024 * 1024;
+
 type Start<'a> = Box<dyn FnOnce(Base) -> Result<Service, Failure> + 'a>;
 
 fn serve(identity: Identity, verb: Verb, common: Common, start: Start<'_>) -> Result<(), Failure> {
@@ -43,6 +47,8 @@ fn serve(identity: Identity, verb: Verb, common: Common, start: Start<'_>) -> Re
     let telemetry = Telemetry::start(identity, &common).inspect_err(last_words)?;
     let metrics = Metrics::install(identity.name)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(common.worker_threads.into())
+        .thread_stack_size(STACK)
         .enable_all()
         .build()
         .map_err(|error| Failure::permanent("process.runtime", "the runtime cannot start").caused_by(error))?;

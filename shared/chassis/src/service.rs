@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use messaging::{Consumer, Failure, Handler, Pulse, Relay};
 use tokio::net::TcpListener;
 use tokio::task::{Id, JoinSet};
@@ -23,6 +23,9 @@ use crate::shutdown::{BUDGET, DRAIN, POOL, Signals};
 
 /// What begins with this is a password that everybody knows.
 const DEMO: &str = "demo";
+
+/// Operators' requests that run at once.
+const OPERATORS_AT_ONCE: usize = 64;
 
 /// A loop that lives as long as the process.
 struct Loop {
@@ -113,7 +116,9 @@ impl Service {
             has_outbox,
             stop: stop.clone(),
         };
-        let operators = ops::router(&front, verbs, token(&base)?, health, metrics.clone());
+        // Operators get in however many customers are there.
+        let inside = Front::new(OPERATORS_AT_ONCE, base.settings.trace_sampling);
+        let operators = ops::router(&inside, verbs, token(&base)?, health, metrics.clone());
         let (ops_listener, ops_address) = bind(base.settings.ops_address).await?;
         let mut servers = JoinSet::new();
         servers.spawn(server::serve(ops_listener, operators, stop.clone()));
@@ -138,17 +143,17 @@ impl Service {
         };
         signals.exit_on_next();
         stop.cancel();
-        drain(servers, &front, running).await;
+        drain(servers, [&front, &inside], running).await;
         drop(timeout(POOL, base.pool.close()).await);
         ended
     }
 }
 
 /// Listeners, then what their requests still do, then loops; none of them beyond the budget.
-async fn drain(servers: JoinSet<()>, front: &Front, running: Running) {
+async fn drain(servers: JoinSet<()>, fronts: [&Front; 2], running: Running) {
     let deadline = Instant::now() + DRAIN;
     drop(timeout_at(deadline, servers.join_all()).await);
-    if timeout_at(deadline, front.drained()).await.is_err() {
+    if timeout_at(deadline, join_all(fronts.map(Front::drained))).await.is_err() {
         tracing::warn!("requests did not end in time; their transactions are rolled back");
     }
     running.finish(deadline).await;

@@ -98,6 +98,11 @@ pub struct Common {
     #[arg(long, env, value_name = "NUMBER", default_value_t = 512)]
     pub http_at_once: usize,
 
+    /// Threads that run the service. It waits for its database and its broker most of the time: one thread does not hand
+    /// work from one to another, and answers sooner than two up to thousands of messages a second
+    #[arg(long, env, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub worker_threads: u16,
+
     /// Where traces go (OTLP over HTTP, base URL); without it they only give ids to logs and answers
     #[arg(long, env, value_name = "URL")]
     otel_exporter_otlp_endpoint: Option<String>,

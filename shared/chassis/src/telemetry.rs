@@ -45,7 +45,8 @@ impl Telemetry {
         ]));
         global::set_tracer_provider(provider.clone());
 
-        let log_filter = EnvFilter::try_new(&settings.rust_log)
+        // The AMQP client writes down whole messages that come back, with what customers have told us.
+        let log_filter = EnvFilter::try_new(format!("{},lapin::returned_messages=error", settings.rust_log))
             .map_err(|error| Failure::permanent("settings.rust_log", "RUST_LOG cannot be read").caused_by(error))?;
         let trace_filter = NOT_TRACED.iter().fold(Targets::new().with_default(LevelFilter::INFO), |filter, name| {
             filter.with_target(*name, LevelFilter::OFF)

@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,6 +20,8 @@ use tokio_util::task::TaskTracker;
 const HEADER_DEADLINE: Duration = Duration::from_secs(15);
 /// The buffer for the header of a request: longer ones are answered 431.
 const LONGEST_HEADER: usize = 32 * 1024;
+/// A client that reads nothing of its answer for so long loses the connection.
+const WRITE_DEADLINE: Duration = Duration::from_secs(15);
 /// Connections at once; more wait in the listener's queue.
 const CONNECTIONS: usize = 2_048;
 /// After a stop, for connections that have a request running.
@@ -68,6 +71,9 @@ async fn accept(
 async fn converse(stream: TcpStream, router: Router, stop: CancellationToken) {
     // Answers are written whole; waiting for more to send only delays them.
     drop(stream.set_nodelay(true));
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_DEADLINE));
+    let stream = Box::pin(stream);
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
