@@ -34,9 +34,10 @@ pub async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> an
     if version < OLDEST_POSTGRES {
         bail!("PostgreSQL 15 or newer is needed, this server is {}.{}", version / 10_000, version % 10_000);
     }
-    // Roles belong to the whole server: two runs for two databases may meet here as well as two for one.
+    // Roles belong to the whole server, but a lock to one database: two runs for two databases meet in a third.
+    let mut server = database.clone().database("postgres").connect().await.context("connecting to the server")?;
+    sqlx::query("select pg_advisory_lock(hashtext('saga.bootstrap'))").execute(&mut server).await?;
     let mut transaction = connection.begin().await?;
-    sqlx::query("select pg_advisory_xact_lock(hashtext('saga.bootstrap'))").execute(&mut *transaction).await?;
     let name = database.get_database().unwrap_or("saga");
     run(&mut transaction, format!("revoke all on database {} from public", quoted(name))).await?;
     run(&mut transaction, "revoke all on schema public from public".to_owned()).await?;
@@ -47,6 +48,7 @@ pub async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> an
     }
     transaction.commit().await?;
     connection.close().await?;
+    server.close().await?;
     Ok(())
 }
 

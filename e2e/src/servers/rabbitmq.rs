@@ -175,6 +175,7 @@ impl RabbitMq {
              log.file = false\n\
              vm_memory_high_watermark.absolute = 512MB\n\
              disk_free_limit.absolute = 100MB\n\
+             max_message_size = 1048576\n\
              raft.wal_max_size_bytes = 67108864\n",
             self.password
         );

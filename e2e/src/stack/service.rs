@@ -82,6 +82,8 @@ impl Surroundings<'_> {
             ("OPS_ADDRESS", ops.to_string()),
             ("OPS_TOKEN", self.ops_token.to_owned()),
             ("SAGA_LOG", "json".to_owned()),
+            // For the AMQP client's thread: it reads headers as deep as they are nested.
+            ("RUST_MIN_STACK", "268435456".to_owned()),
         ]);
         if service.has_broker() {
             let name = service.name();
