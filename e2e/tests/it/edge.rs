@@ -6,7 +6,7 @@ use e2e::{Proxy, Servers, Service, Settings, Stack};
 use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::shop::{books_balance, comes_to, order, patient, place, place_under};
@@ -165,6 +165,38 @@ async fn a_receipt_of_stock_counts_once_per_key() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn clients_who_send_slowly_or_do_not_read_hold_nobody_up() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default().set(Service::Order, "HTTP_AT_ONCE", "4")).await?;
+    let address = stack.order().client()?.url().trim_start_matches("http://").to_owned();
+    let mut slow = Vec::new();
+    for number in 0..20 {
+        let mut stream = TcpStream::connect(&address).await?;
+        let request = if number % 2 == 0 {
+            "POST /orders HTTP/1.1\r\nHost: order\r\nContent-Type: application/json\r\nIdempotency-Key: slow\r\n\
+             Content-Length: 500\r\n\r\n{"
+        } else {
+            "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: order\r\n\r\n"
+        };
+        stream.write_all(request.repeat(1 + number % 2).as_bytes()).await?;
+        slow.push(stream);
+    }
+    for number in 0..5 {
+        let answer =
+            stack.order().post("/orders", &order("MOUSE", 1, "pm_ok", "standard"), &format!("s-{number}")).await?;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+    }
+    let listed =
+        e2e::stack::client::send(stack.order().client()?.ops_request(reqwest::Method::GET, "/ops/sagas")).await?;
+    assert_eq!(listed.status, 200, "{}", listed.text);
+    books_balance(&stack).await?;
+    // Who sends nothing more is told so, and let go.
+    let mut answer = String::new();
+    drop(tokio::time::timeout(Duration::from_secs(20), slow.swap_remove(0).read_to_string(&mut answer)).await?);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_client_who_leaves_cancels_nothing_and_loses_nothing() -> anyhow::Result<()> {
     // A slow way to the database leaves many requests in the middle of their transaction.
     let proxy = Proxy::start(Servers::of_this_run()?.postgres.address()).await?;
@@ -186,12 +218,12 @@ async fn a_client_who_leaves_cancels_nothing_and_loses_nothing() -> anyhow::Resu
         }
     };
     let mut accepted = Vec::new();
-    for round in 0..12 {
+    for round in 0..100 {
         join_all((0..50).map(|n| leave(round * 50 + n))).await;
         accepted.push(place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?);
     }
     // Repeating a request whose client left finds either the order it made or none.
-    for number in [0, 299, 599] {
+    for number in [0, 2_499, 4_999] {
         place_under(&stack, &order("MOUSE", 1, "pm_ok", "standard"), &format!("g-{number}")).await?;
     }
     let status = stack.order().terminate().await?;

@@ -19,4 +19,5 @@ mod orphan;
 mod otlp;
 mod proxy;
 mod stack;
+mod stranger;
 mod vhost;

@@ -1,41 +1,12 @@
 //! Messages as strangers and accidents make them: twice, under another id, too early, unreadable.
 
-use anyhow::Context as _;
 use e2e::{Settings, Stack, State, eventually};
-use lapin::options::BasicPublishOptions;
-use lapin::{BasicProperties, Connection, ConnectionProperties};
+use lapin::BasicProperties;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::shop::{SOON, books_balance, books_balance_with, comes_to, order, place};
-
-/// Publishes as the administrator, who may do everything.
-struct Stranger {
-    channel: lapin::Channel,
-    _connection: Connection,
-}
-
-impl Stranger {
-    async fn at(stack: &Stack) -> anyhow::Result<Stranger> {
-        let url = stack.vhost.url("administrator");
-        let connection = Connection::connect(&url, ConnectionProperties::default()).await?;
-        let channel = connection.create_channel().await?;
-        channel.confirm_select(lapin::options::ConfirmSelectOptions::default()).await?;
-        Ok(Stranger { channel, _connection: connection })
-    }
-
-    /// Straight into a queue.
-    async fn send(&self, queue: &str, body: &[u8], properties: BasicProperties) -> anyhow::Result<()> {
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        self.channel.basic_publish("".into(), queue.into(), options, body, properties).await?.await?;
-        Ok(())
-    }
-
-    async fn send_envelope(&self, queue: &str, envelope: &Value) -> anyhow::Result<()> {
-        let id = envelope["eventId"].as_str().context("an id")?;
-        self.send(queue, envelope.to_string().as_bytes(), BasicProperties::default().with_message_id(id.into())).await
-    }
-}
+use crate::stranger::Stranger;
 
 /// The messages of a schema's history, as they were published.
 async fn published(stack: &Stack, schema: &str) -> anyhow::Result<Vec<Value>> {
@@ -161,6 +132,32 @@ async fn no_answer_is_an_error_in_a_saga_that_has_ended() -> anyhow::Result<()> 
     assert!(ignored["count"].as_i64() >= Some(2), "late and repeated answers are recorded: {shipped:#}");
     comes_to(&stack, &cancelled, "cancelled").await?;
     Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_under_the_key_of_another_service_is_parked_and_changes_nothing() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    stack.payment().pause()?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    let stranger = Stranger::at(&stack).await?;
+    let id = Uuid::now_v7();
+    let envelope = json!({
+        "eventId": id, "eventType": "PaymentCaptured", "schemaVersion": 1, "aggregateType": "Payment",
+        "aggregateId": placed.order, "correlationId": placed.correlation, "sagaId": placed.saga,
+        "occurredAt": "2026-01-01T00:00:00Z", "payload": {"orderId": placed.order, "attempts": 1},
+    });
+    // Shipping's key: the broker would let shipping do this.
+    let properties = BasicProperties::default().with_message_id(id.to_string().into());
+    stranger.publish("saga.events", "Shipping.PaymentCaptured", envelope.to_string().as_bytes(), properties).await?;
+    let parked = "select count(*) from orders.inbox where status = 'parked' and error_code = 'message.wrong_sender'";
+    eventually(SOON, "it is parked", async || {
+        let parked = count(&stack, parked).await?;
+        Ok(if parked == json!(1) { State::Reached(()) } else { State::pending(parked) })
+    })
+    .await?;
+    stack.payment().resume()?;
+    comes_to(&stack, &placed, "completed").await?;
+    books_balance_with(&stack, 1).await
 }
 
 #[tokio::test]

@@ -71,7 +71,8 @@ async fn ten_pieces_are_never_oversold_by_crosswise_orders() -> anyhow::Result<(
 async fn a_deadline_that_meets_its_answer_has_one_legal_end() -> anyhow::Result<()> {
     // About as long as a step takes, so that either may come first.
     let stack = Stack::start(patient().set(Service::Order, "STEP_DEADLINE_MS", "25")).await?;
-    for _ in 0..10 {
+    // A thousand deadlines, three in each order.
+    for _ in 0..17 {
         try_join_all((0..20).map(|_| async { place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await })).await?;
     }
     let ends = all_end(&stack).await?;

@@ -110,22 +110,43 @@ async fn a_refund_that_fails_waits_for_a_person_who_retries_it() -> anyhow::Resu
     let placed = place(&stack, &order("UNICORN", 1, "pm_refund_fails", "standard")).await?;
     let waiting = comes_to(&stack, &placed, "needs_attention").await?;
     assert_eq!(step(&waiting, "payment", "undo")["error"], "payment.undo_refused");
-    let (status, dry) = operate(&stack, &placed, "retry", true).await?;
+    let (status, dry) = operate(&stack, &placed, "retry", "payment", true).await?;
     assert_eq!((status, &dry["lastAttempt"], &dry["command"]), (200, &json!("refused"), &json!("RefundPayment")));
-    let (status, _) = operate(&stack, &placed, "retry", false).await?;
+    let (status, _) = operate(&stack, &placed, "retry", "payment", false).await?;
     assert_eq!(status, 200);
     let again = comes_to(&stack, &placed, "needs_attention").await?;
     assert_eq!(step(&again, "payment", "undo")["attempts"], 2);
-    let (status, acted) = operate(&stack, &placed, "settle", false).await?;
+    let (status, acted) = operate(&stack, &placed, "settle", "payment", false).await?;
     assert_eq!((status, &acted["status"]), (200, &json!("settled")));
     comes_to(&stack, &placed, "settled").await?;
-    let (status, refused) = operate(&stack, &placed, "retry", false).await?;
+    let (status, refused) = operate(&stack, &placed, "retry", "payment", false).await?;
     assert_eq!((status, &refused["code"]), (409, &json!("saga.not_waiting")));
     let cancel = stack.order().post(&format!("/orders/{}/cancel", placed.order), &json!({}), "k").await?;
     assert_eq!((cancel.status, &cancel.body["code"]), (409, &json!("order.settled")));
     let acts = stack.database.value("select jsonb_agg(verb order by id) from orders.operator_actions").await?;
     assert_eq!(acts, json!(["retry", "settle"]), "a dry run is no act");
     books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn an_operators_request_that_is_repeated_never_settles_another_step() -> anyhow::Result<()> {
+    let stack = Stack::start(impatient()).await?;
+    switch(&stack, "recall_refused", 1.0).await?;
+    let placed = place(&stack, &order("MOUSE", 1, "pm_refund_fails", "timeout_created")).await?;
+    let waiting = comes_to(&stack, &placed, "needs_attention").await?;
+    assert_eq!(step(&waiting, "shipping", "undo")["error"], "shipping.undo_refused");
+    let (status, acted) = operate(&stack, &placed, "settle", "shipping", false).await?;
+    assert_eq!((status, &acted["already"]), (200, &json!(false)));
+    let waiting = comes_to(&stack, &placed, "needs_attention").await?;
+    assert_eq!(step(&waiting, "payment", "undo")["error"], "payment.undo_refused");
+    // Its answer was lost, so the operator asks again: the payment is not what was meant.
+    let (status, again) = operate(&stack, &placed, "settle", "shipping", false).await?;
+    assert_eq!((status, &again["already"], &again["status"]), (200, &json!(true), &json!("needs_attention")));
+    let (status, refused) = operate(&stack, &placed, "retry", "shipping", false).await?;
+    assert_eq!((status, &refused["code"]), (409, &json!("saga.not_waiting")));
+    let acts = stack.database.value("select jsonb_agg(verb order by id) from orders.operator_actions").await?;
+    assert_eq!(acts, json!(["settle"]));
+    comes_to(&stack, &placed, "needs_attention").await.map(drop)
 }
 
 #[tokio::test]
@@ -136,7 +157,7 @@ async fn a_refused_recall_is_retried_after_its_cause_is_lifted_and_ends_as_cance
     let waiting = comes_to(&stack, &placed, "needs_attention").await?;
     assert!(step(&waiting, "payment", "undo").is_null(), "while a parcel may travel nothing is refunded");
     switch(&stack, "recall_refused", 0.0).await?;
-    let (status, _) = operate(&stack, &placed, "retry", false).await?;
+    let (status, _) = operate(&stack, &placed, "retry", "shipping", false).await?;
     assert_eq!(status, 200);
     comes_to(&stack, &placed, "cancelled").await?;
     books_balance(&stack).await

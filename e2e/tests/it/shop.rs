@@ -100,8 +100,14 @@ pub(crate) async fn switch(stack: &Stack, name: &str, rate: f64) -> anyhow::Resu
 }
 
 /// Posts to an operators' route of the order service.
-pub(crate) async fn operate(stack: &Stack, placed: &Placed, verb: &str, dry_run: bool) -> anyhow::Result<(u16, Value)> {
-    let body = json!({"reason": "the provider was called", "actor": "ada", "dryRun": dry_run});
+pub(crate) async fn operate(
+    stack: &Stack,
+    placed: &Placed,
+    verb: &str,
+    step: &str,
+    dry_run: bool,
+) -> anyhow::Result<(u16, Value)> {
+    let body = json!({"step": step, "reason": "the provider was called", "actor": "ada", "dryRun": dry_run});
     let answer = stack.order().client()?.ops_post(&format!("/ops/sagas/{}/{verb}", placed.saga), &body).await?;
     Ok((answer.status, answer.body))
 }

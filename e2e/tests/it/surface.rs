@@ -67,6 +67,8 @@ async fn health_and_figures_are_open_to_operators_and_verbs_need_the_token() -> 
     }
     let listed = e2e::stack::client::send(ops.ops_request(Method::GET, "/ops/sagas?state=completed")).await?;
     assert_eq!(listed.body[0]["sagaId"], json!(placed.saga), "{}", listed.text);
+    let mistyped = e2e::stack::client::send(ops.ops_request(Method::GET, "/ops/sagas?state=needs-attention")).await?;
+    assert_eq!((mistyped.status, &mistyped.body["code"]), (400, &json!("request.query")), "{}", mistyped.text);
     Ok(())
 }
 
