@@ -67,9 +67,7 @@ impl Sweep {
         }
         let overdue = sagas::list_overdue(&mut *self.pool.acquire().await?, BATCH).await?;
         match self.act(&overdue).await {
-            Err(failure) if failure.class() != Class::Unavailable => {
-                self.act_one_by_one(&overdue).await
-            }
+            Err(failure) if failure.class() != Class::Unavailable => self.act_one_by_one(&overdue).await,
             acted => acted,
         }
     }

@@ -280,17 +280,22 @@ async fn rows_published_to_a_deleted_exchange_stay_until_it_is_back() -> anyhow:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_cannot_be_confirmed_in_time_goes_out_in_smaller_ones() -> anyhow::Result<()> {
-    let site = Site::open().await?;
+    let mut site = Site::open().await?;
+    let proxy = site.through_proxy().await?;
     let spy = Spy::on(&site, EVENTS, "#").await?;
-    let text = "x".repeat(200_000);
-    let messages: Vec<_> = (0..150).map(|n| event(&format!("{}", n % 5), &format!("{n} {text}"))).collect();
-    site.append(&messages).await?;
-    // No broker takes thirty megabytes in this time.
-    let relay = site.relay(RelaySettings { confirm_deadline: Duration::from_millis(60), ..quick_relay() });
-    site.counted("outbox_history", 150).await?;
+    let text = "x".repeat(20_000);
+    let numbered = |n: i32| event(&format!("{}", n % 5), &format!("{n} {text}"));
+    site.append(&(0..150).map(numbered).collect::<Vec<_>>()).await?;
+    // Three megabytes, of which one passes in the time that a batch has.
+    proxy.narrow(2_000_000);
+    let (confirm_deadline, poll) = (Duration::from_millis(500), Duration::from_secs(5));
+    let relay = site.relay(RelaySettings { confirm_deadline, poll, ..quick_relay() });
+    spy.saw_some(1).await?;
+    site.append(&(150..200).map(numbered).collect::<Vec<_>>()).await?;
+    site.counted("outbox_history", 200).await?;
     relay.stop().await?;
     let texts = spy.texts().await?;
-    assert_eq!((spy.distinct(), site.count("outbox").await?), (150, 0));
+    assert_eq!((spy.distinct(), site.count("outbox").await?), (200, 0));
     let mut last = [-5, -4, -3, -2, -1];
     for text in texts {
         let number: i32 = text.split(' ').next().unwrap().parse()?;

@@ -14,6 +14,7 @@ pub(crate) struct Proxy {
     address: SocketAddr,
     is_silent: Arc<AtomicBool>,
     delay_ms: Arc<AtomicU64>,
+    bytes_per_second: Arc<AtomicU64>,
     cuts: watch::Sender<u32>,
 }
 
@@ -21,19 +22,21 @@ impl Proxy {
     pub(super) async fn to(target: SocketAddr) -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let (address, cuts) = (listener.local_addr()?, watch::Sender::new(0));
-        let proxy = Proxy { address, is_silent: Arc::default(), delay_ms: Arc::default(), cuts };
+        let (is_silent, delay_ms, bytes_per_second) = (Arc::default(), Arc::default(), Arc::default());
+        let proxy = Proxy { address, is_silent, delay_ms, bytes_per_second, cuts };
         let (silent, delay, cuts) = (proxy.is_silent.clone(), proxy.delay_ms.clone(), proxy.cuts.subscribe());
+        let pace = proxy.bytes_per_second.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(target).await else { continue };
-                let (silent, delay, mut cuts) = (silent.clone(), delay.clone(), cuts.clone());
+                let (silent, delay, pace, mut cuts) = (silent.clone(), delay.clone(), pace.clone(), cuts.clone());
                 cuts.mark_unchanged();
                 tokio::spawn(async move {
                     let (client_read, client_write) = client.into_split();
                     let (server_read, server_write) = server.into_split();
                     tokio::select! {
-                        () = copy(client_read, server_write, Arc::default(), Arc::default()) => {}
-                        () = copy(server_read, client_write, silent, delay) => {}
+                        () = copy(client_read, server_write, Arc::default(), Arc::default(), pace) => {}
+                        () = copy(server_read, client_write, silent, delay, Arc::default()) => {}
                         _ = cuts.changed() => {}
                     }
                 });
@@ -56,6 +59,11 @@ impl Proxy {
         self.delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// From now on no more than so many bytes a second get to the broker.
+    pub(crate) fn narrow(&self, bytes_per_second: u64) {
+        self.bytes_per_second.store(bytes_per_second, Ordering::Relaxed);
+    }
+
     /// From now on nothing that the broker says arrives; what is said to it does.
     pub(crate) fn silence(&self) {
         self.is_silent.store(true, Ordering::Relaxed);
@@ -67,11 +75,21 @@ impl Proxy {
     }
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_silent: Arc<AtomicBool>, delay_ms: Arc<AtomicU64>) {
-    let mut buffer = vec![0; 64 * 1024];
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    is_silent: Arc<AtomicBool>,
+    delay_ms: Arc<AtomicU64>,
+    bytes_per_second: Arc<AtomicU64>,
+) {
+    let mut buffer = vec![0; 16 * 1024];
     let mut missed = false;
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         tokio::time::sleep(Duration::from_millis(delay_ms.load(Ordering::Relaxed))).await;
+        let pace = bytes_per_second.load(Ordering::Relaxed);
+        if pace > 0 {
+            tokio::time::sleep(Duration::from_secs_f64(read as f64 / pace as f64)).await;
+        }
         missed |= is_silent.load(Ordering::Relaxed);
         if !missed && to.write_all(&buffer[..read]).await.is_err() {
             return;
