@@ -168,18 +168,18 @@ async fn a_receipt_of_stock_counts_once_per_key() -> anyhow::Result<()> {
 async fn clients_who_send_slowly_or_do_not_read_hold_nobody_up() -> anyhow::Result<()> {
     let stack = Stack::start(Settings::default().set(Service::Order, "HTTP_AT_ONCE", "4")).await?;
     let address = stack.order().client()?.url().trim_start_matches("http://").to_owned();
+    let reads_nothing = "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: order\r\n\r\n";
+    let stops_in_the_body = "POST /orders HTTP/1.1\r\nHost: order\r\nContent-Type: application/json\r\n\
+                             Idempotency-Key: slow\r\nContent-Length: 500\r\n\r\n{";
     let mut slow = Vec::new();
-    for number in 0..60 {
+    for number in 0..20 {
         let mut stream = TcpStream::connect(&address).await?;
-        // Readers first: who is answered at once holds nothing.
-        let request = if number % 2 == 0 || number > 20 {
-            "POST /orders HTTP/1.1\r\nHost: order\r\nContent-Type: application/json\r\nIdempotency-Key: slow\r\n\
-             Content-Length: 500\r\n\r\n{"
-        } else {
-            "GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: order\r\n\r\n"
-        };
-        stream.write_all(request.as_bytes()).await?;
+        stream.write_all(if number < 10 { reads_nothing } else { stops_in_the_body }.as_bytes()).await?;
         slow.push(stream);
+        if number == 9 {
+            // Answered when the readers are: they hold nothing any more.
+            place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
+        }
     }
     for number in 0..5 {
         let answer =
@@ -192,7 +192,7 @@ async fn clients_who_send_slowly_or_do_not_read_hold_nobody_up() -> anyhow::Resu
     books_balance(&stack).await?;
     // Who sends nothing more is told so, and let go.
     let mut answer = String::new();
-    drop(tokio::time::timeout(Duration::from_secs(20), slow.swap_remove(0).read_to_string(&mut answer)).await?);
+    drop(tokio::time::timeout(Duration::from_secs(20), slow.swap_remove(19).read_to_string(&mut answer)).await?);
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     Ok(())
 }
