@@ -5,8 +5,10 @@ use std::time::Duration;
 use e2e::{Action, Service, Stack, State, eventually};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
-use crate::shop::{books_balance, comes_to, order, patient, place, place_under};
+use crate::shop::{SOON, books_balance, comes_to, order, patient, place, place_under};
+use crate::stranger::Stranger;
 
 async fn states(stack: &Stack) -> anyhow::Result<Value> {
     stack
@@ -63,6 +65,47 @@ async fn ten_pieces_are_never_oversold_by_crosswise_orders() -> anyhow::Result<(
         assert!(stock.body["available"].as_i64() >= Some(0), "{}", stock.text);
         assert_eq!(stock.body["received"], 10);
     }
+    drop(another);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_do_and_an_undo_that_meet_in_two_copies_of_a_service_agree() -> anyhow::Result<()> {
+    let stack = Stack::start(patient()).await?;
+    let another = stack.another(Service::Payment).await?;
+    // The first copy has charged, and its transaction is open, when the other is asked to undo.
+    stack.payment().holds().arm("consumer.before_commit", Action::Hold)?;
+    let held = loop {
+        // The broker deals them out in turn.
+        let placed = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
+        let reached = stack.payment().holds().wait_reached("consumer.before_commit");
+        if tokio::time::timeout(Duration::from_secs(2), reached).await.is_ok() {
+            break placed;
+        }
+    };
+    stack.order().post(&format!("/orders/{}/cancel", held.order), &json!({}), "k").await?;
+    let stranger = Stranger::at(&stack).await?;
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database()
+                   and wait_event_type = 'Lock' and query like '%insert into payments%'";
+    eventually(SOON, "an undo meets a do", async || {
+        let waiting = stack.database.value(waiting).await?;
+        if waiting == json!(1) {
+            return Ok(State::Reached(()));
+        }
+        // If it was the first copy's turn: the same once more, for the other.
+        let again = json!({
+            "eventId": Uuid::now_v7(), "eventType": "RefundPayment", "schemaVersion": 1, "aggregateType": "Order",
+            "aggregateId": held.order, "correlationId": held.correlation, "sagaId": held.saga,
+            "occurredAt": "2026-01-01T00:00:00Z", "payload": {"orderId": held.order},
+        });
+        stranger.send_envelope("payment.commands", &again).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Ok(State::pending(waiting))
+    })
+    .await?;
+    stack.payment().holds().release("consumer.before_commit")?;
+    all_end(&stack).await?;
+    books_balance(&stack).await?;
     drop(another);
     Ok(())
 }
