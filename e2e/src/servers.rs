@@ -45,12 +45,16 @@ impl Servers {
         Self::start_in(StateDirectory::fresh().await?).await
     }
 
-    /// The servers of this name, with their data from the last time.
+    /// The servers of this name, with their data from the last time; `fresh`: without it.
     ///
     /// # Errors
     /// As [`Servers::start`], or they run already.
-    pub async fn start_named(name: &str) -> anyhow::Result<Self> {
-        Self::start_in(StateDirectory::named(name).await?).await
+    pub async fn start_named(name: &str, fresh: bool) -> anyhow::Result<Self> {
+        let directory = StateDirectory::named(name).await?;
+        if fresh {
+            directory.empty()?;
+        }
+        Self::start_in(directory).await
     }
 
     async fn start_in(directory: StateDirectory) -> anyhow::Result<Self> {

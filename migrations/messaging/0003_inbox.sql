@@ -26,6 +26,8 @@ create table inbox (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
         autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000);
 
+-- What a saga has received, for its timeline.
+create index inbox_key on inbox (key);
 create index inbox_retrying on inbox (consumer, next_attempt_at) where status = 'retrying';
 create index inbox_open on inbox (consumer, key, seq) where status in ('waiting', 'retrying', 'parked');
 -- Rows come in the order of this column: a few blocks of index are enough to purge by age.

@@ -1,12 +1,13 @@
 //! `saga up`: the shop on this machine, until Ctrl-C.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use e2e::servers::{Coordinates, migrate};
 use e2e::stack::vhost::Vhost;
@@ -31,6 +32,9 @@ pub(crate) struct Arguments {
     /// Install missing servers with apt-get; needs root. `CI=true` does the same.
     #[arg(long)]
     yes: bool,
+    /// Forget the data of the last time: orders, stock, everything.
+    #[arg(long)]
+    fresh: bool,
     /// Where traces go when there is no Jaeger program.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp: Option<String>,
@@ -42,6 +46,8 @@ const JAEGER_PAGE: u16 = 16_686;
 const JAEGER_OTLP: u16 = 4318;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often the servers are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 /// Who ran so long before it died begins again with the first pause.
 const STABLE: Duration = Duration::from_secs(60);
 
@@ -72,19 +78,25 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 async fn start(arguments: &Arguments) -> anyhow::Result<Shop> {
     ensure_servers(arguments.yes).await?;
+    // Whatever will fail shall fail before minutes are spent.
+    ports_are_free()?;
+    let jaeger = jaeger::find();
+    if let Some(program) = jaeger.as_ref().filter(|program| !program.is_file()) {
+        bail!("there is no program {}: JAEGER names it", program.display());
+    }
     let mut build = cargo(&["build", "--workspace", "--bins"]);
     if arguments.release {
         build.arg("--release");
     }
     let (servers, ()) = tokio::try_join!(
-        timed("PostgreSQL and RabbitMQ are ready", Servers::start_named("up")),
+        timed("PostgreSQL and RabbitMQ are ready", Servers::start_named("up", arguments.fresh)),
         timed("the services are built", run_well(build)),
     )?;
     let coordinates = servers.coordinates();
     let (_, (), jaeger) = tokio::try_join!(
         Vhost::create(&coordinates, NAME),
         timed("all migrations are applied", migrate(&coordinates, NAME)),
-        start_jaeger(servers.directory()),
+        start_jaeger(jaeger.as_deref(), servers.directory()),
     )?;
     let otlp = jaeger.as_ref().map(Jaeger::endpoint).or_else(|| arguments.otlp.clone());
     let recipes = recipes(&coordinates, otlp.as_deref(), arguments.release)?;
@@ -99,9 +111,24 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Shop> {
     Ok(Shop { processes: processes.await?, jaeger, servers })
 }
 
-async fn start_jaeger(directory: &Path) -> anyhow::Result<Option<Jaeger>> {
-    let Some(program) = jaeger::find() else { return Ok(None) };
-    Jaeger::start_on(&program, directory, JAEGER_PAGE, JAEGER_OTLP).await.map(Some)
+fn ports_are_free() -> anyhow::Result<()> {
+    for service in Service::ALL {
+        for address in [address(service), ops_address(service)] {
+            if TcpListener::bind(address).is_err_and(|error| error.kind() == ErrorKind::AddrInUse) {
+                let (name, port) = (service.name(), address.port());
+                bail!(
+                    "port {port}, which the {name} service needs, is taken, perhaps by another `saga up`: end what uses \
+                     it (`ss -ltnp 'sport = :{port}'` tells) and try again"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn start_jaeger(program: Option<&Path>, directory: &Path) -> anyhow::Result<Option<Jaeger>> {
+    let Some(program) = program else { return Ok(None) };
+    Jaeger::start_on(program, directory, JAEGER_PAGE, JAEGER_OTLP).await.map(Some)
 }
 
 fn recipes(coordinates: &Coordinates, otlp: Option<&str>, release: bool) -> anyhow::Result<Vec<(Service, Recipe)>> {
@@ -163,7 +190,7 @@ impl Shop {
             let name = service.name();
             say(format!("{name:<10} http://{}   operators http://{}", address(*service), ops_address(*service)));
         }
-        say(format!("operators' token  {}", ops_token(&coordinates)));
+        say(format!("operators' token  export OPS_TOKEN={}", ops_token(&coordinates)));
         match &self.jaeger {
             Some(jaeger) => say(format!("Jaeger            {}", jaeger.page())),
             None => say("Jaeger            none: name one with JAEGER, or put `jaeger` on the PATH"),
@@ -180,12 +207,28 @@ impl Shop {
             postgres.address()
         ));
         say(format!("logs              {}/services", directory.display()));
+        say(format!("data              {}: kept for the next time, forgotten with --fresh", directory.display()));
         say("everything is up; Ctrl-C stops it");
     }
 
     /// Starts again whoever dies, for ever.
     async fn watch(&self) {
-        join_all(self.processes.iter().map(|(service, process)| keep_up(service.name(), process))).await;
+        let services = join_all(self.processes.iter().map(|(service, process)| keep_up(service.name(), process)));
+        tokio::join!(services, self.keep_servers_up());
+    }
+
+    async fn keep_servers_up(&self) {
+        loop {
+            sleep(LOOK).await;
+            if self.servers.postgres.has_ended().await {
+                say("PostgreSQL died and is started again");
+                told("PostgreSQL", self.servers.postgres.start().await);
+            }
+            if self.servers.broker.has_ended().await {
+                say("RabbitMQ died and is started again");
+                told("RabbitMQ", self.servers.broker.start().await);
+            }
+        }
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -196,6 +239,13 @@ impl Shop {
         }
         drop(self.jaeger);
         self.servers.stop().await
+    }
+}
+
+fn told(name: &str, started: anyhow::Result<()>) {
+    match started {
+        Ok(()) => say(format!("{name} is ready again")),
+        Err(error) => say(format!("{error:#}")),
     }
 }
 
@@ -213,9 +263,6 @@ async fn keep_up(name: &str, process: &Process) {
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
         begin = Instant::now();
-        match process.restart().await {
-            Ok(()) => say(format!("{name} is ready again")),
-            Err(error) => say(format!("{error:#}")),
-        }
+        told(name, process.restart().await);
     }
 }

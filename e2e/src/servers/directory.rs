@@ -29,6 +29,7 @@ pub(crate) struct StateDirectory {
     _lock: File,
 }
 
+const LOCK: &str = "lock";
 const MEMORY: &str = "/dev/shm";
 /// A run of all tests makes some hundred databases of 8 MB and up to 1 GB of write-ahead log.
 const ROOM: u64 = 3 << 30;
@@ -62,6 +63,15 @@ impl StateDirectory {
         let lock = lock(&path)?;
         reap(&path, Manner::Gently).await?;
         Ok(StateDirectory { path, fate: Fate::Kept, user: server_user()?, _lock: lock })
+    }
+
+    /// Forgets everything in it.
+    pub(crate) fn empty(&self) -> anyhow::Result<()> {
+        for entry in fs::read_dir(&self.path)?.flatten().filter(|entry| entry.file_name() != LOCK) {
+            let is_directory = entry.file_type()?.is_dir();
+            if is_directory { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
+        }
+        Ok(())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -140,7 +150,7 @@ impl Drop for StateDirectory {
 
 /// Takes the directory's lock, or says who has it.
 fn lock(directory: &Path) -> anyhow::Result<File> {
-    let file = File::create(directory.join("lock"))?;
+    let file = File::create(directory.join(LOCK))?;
     if file.try_lock().is_err() {
         bail!("{} is in use by another run", directory.display());
     }

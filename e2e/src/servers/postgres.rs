@@ -92,6 +92,11 @@ impl Postgres {
         }
     }
 
+    /// Whether it ended although nobody stopped it.
+    pub async fn has_ended(&self) -> bool {
+        self.child.lock().await.as_ref().is_some_and(|child| child.exit().is_some())
+    }
+
     /// Stops it cleanly, as `pg_ctl stop -m fast` does.
     ///
     /// # Errors

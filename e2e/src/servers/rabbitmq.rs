@@ -110,6 +110,11 @@ impl RabbitMq {
         Ok(())
     }
 
+    /// Whether it ended although nobody stopped it.
+    pub async fn has_ended(&self) -> bool {
+        self.node.lock().await.as_ref().is_some_and(|node| node.exit().is_some())
+    }
+
     /// Stops it cleanly.
     ///
     /// # Errors

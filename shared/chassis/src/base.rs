@@ -47,8 +47,8 @@ impl Base {
         Ok(Relay::new(&self.database, self.broker()?, exchanges, self.settings.relay_settings()))
     }
 
-    /// Where a trace can be seen.
-    pub fn trace_url(&self, trace_id: &str) -> String {
-        format!("{}/trace/{trace_id}", self.jaeger_ui_url)
+    /// Where a trace can be seen, if traces go anywhere.
+    pub fn trace_url(&self, trace_id: &str) -> Option<String> {
+        self.settings.otlp_endpoint().map(|_| format!("{}/trace/{trace_id}", self.jaeger_ui_url))
     }
 }

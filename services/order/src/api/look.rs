@@ -9,7 +9,8 @@ use super::body::{
 };
 use super::place::links;
 use super::{Api, direction_name};
-use crate::store::orders::{self, Filter, OrderRow};
+use crate::domain::Status;
+use crate::store::orders::{self, Filter, Happened, OrderRow};
 use crate::store::steps::{self, StepRow};
 
 /// One order: how far it is, and why.
@@ -55,14 +56,22 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
     let mut connection = api.pool.acquire().await?;
     let order = orders::find(&mut connection, id).await?.ok_or_else(not_found)?;
     let steps = steps::list(&mut connection, &[order.saga_id]).await?;
-    let messages = orders::list_messages(&mut connection, order.saga_id).await?;
-    let mut entries =
-        vec![Entry { at: order.created_at, kind: "placed", what: "order".to_owned(), event_id: None, detail: None }];
-    for (what, event_id, written, published) in messages {
-        let entry = |at, kind| Entry { at, kind, what: what.clone(), event_id: Some(event_id), detail: None };
-        entries.push(entry(written, "written"));
-        entries.extend(published.map(|at| entry(at, "published")));
-    }
+    let history = orders::list_history(&mut connection, order.saga_id).await?;
+    let placed = Entry {
+        at: order.created_at,
+        kind: "placed".to_owned(),
+        what: "order".to_owned(),
+        event_id: None,
+        detail: None,
+    };
+    let mut entries = vec![placed];
+    entries.extend(history.into_iter().map(|Happened { at, kind, what, event_id, detail }| Entry {
+        at,
+        kind,
+        what,
+        event_id,
+        detail,
+    }));
     entries.extend(steps.into_iter().flat_map(step_entries));
     entries.sort_by_key(|entry| entry.at);
     Ok(Json(Timeline {
@@ -79,14 +88,16 @@ fn step_entries(row: StepRow) -> Vec<Entry> {
     let what = row.step.command(row.direction).to_owned();
     let asked = Entry {
         at: row.asked_at,
-        kind: "asked",
+        kind: "asked".to_owned(),
         what: what.clone(),
         event_id: Some(row.command_id),
         detail: Some(format!("attempt {}", row.attempts)),
     };
-    let answered = row.answered_at.map(|at| Entry {
+    // What a person accepted was not answered: the failure before it was, and is among what was received.
+    let answered_at = row.answered_at.filter(|_| row.status != Status::Settled);
+    let answered = answered_at.map(|at| Entry {
         at,
-        kind: "answered",
+        kind: "answered".to_owned(),
         what,
         event_id: None,
         detail: Some(match row.error_code {

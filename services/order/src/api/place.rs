@@ -95,7 +95,7 @@ pub(super) fn links(api: &Api, order_id: Uuid, trace_id: Option<&str>) -> Links 
     Links {
         order: format!("/orders/{order_id}"),
         timeline: format!("/orders/{order_id}/timeline"),
-        trace: trace_id.map(|trace_id| api.base.trace_url(trace_id)),
+        trace: trace_id.and_then(|trace_id| api.base.trace_url(trace_id)),
     }
 }
 

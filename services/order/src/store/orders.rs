@@ -78,17 +78,30 @@ pub(crate) async fn find(connection: &mut PgConnection, id: Uuid) -> Result<Opti
     Ok(list(connection, &filter).await?.pop())
 }
 
-/// What the service has said about a saga: type, when it was written, and when it was published.
-pub(crate) async fn list_messages(
-    connection: &mut PgConnection,
-    saga_id: Uuid,
-) -> Result<Vec<(String, Uuid, OffsetDateTime, Option<OffsetDateTime>)>, Failure> {
-    let rows = sqlx::query!(
-        r#"select event_type as "event_type!", event_id as "event_id!", created_at as "created_at!", published_at
-           from outbox_log where saga_id = $1 order by id"#,
-        saga_id
-    )
-    .fetch_all(connection)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.event_type, row.event_id, row.created_at, row.published_at)).collect())
+/// Something that happened to a saga.
+pub(crate) struct Happened {
+    pub(crate) at: OffsetDateTime,
+    pub(crate) kind: String,
+    pub(crate) what: String,
+    pub(crate) event_id: Option<Uuid>,
+    pub(crate) detail: Option<String>,
+}
+
+/// Every message that a saga sent and received, and what operators did to it. Nothing here is ever written over.
+pub(crate) async fn list_history(connection: &mut PgConnection, saga_id: Uuid) -> Result<Vec<Happened>, Failure> {
+    let query = sqlx::query_as!(
+        Happened,
+        r#"select created_at as "at!", 'written' as "kind!", event_type as "what!", event_id, null as detail
+           from outbox_log where saga_id = $1
+           union all
+           select published_at, 'published', event_type, event_id, null
+           from outbox_log where saga_id = $1 and published_at is not null
+           union all
+           select received_at, 'received', message_type, null, nullif(status, 'done') from inbox where key = $2
+           union all
+           select at, 'operator', verb, null, outcome ->> 'step' from operator_actions where target = $2"#,
+        saga_id,
+        saga_id.to_string()
+    );
+    Ok(query.fetch_all(connection).await?)
 }
