@@ -8,8 +8,9 @@ use chassis::Problem;
 use tracing::Span;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::desk::{Desk, Handled, Wish};
-use crate::fault::{Plan, Refusal};
+use crate::desk::{Desk, Handled, Take, Wish};
+use crate::domain::TakeAnswer;
+use crate::fault::{Behaviour, Plan, Refusal};
 use crate::store::decisions::Subject;
 use crate::switch::{Interference, Party};
 
@@ -50,6 +51,16 @@ impl Api {
             Some(Plan::Refuse(refusal)) => Err(refuse(refusal)),
             Some(Plan::Hold(_)) => Err(self.keep_silent().await),
         }
+    }
+
+    /// A capture or a shipment, disturbed or not.
+    async fn take(&self, party: Party, take: &Take, behaviour: Behaviour) -> Result<(TakeAnswer, Subject), Problem> {
+        if let Some(handled) = self.desk.take_undisturbed(party, take, behaviour).await? {
+            return self.answer(handled).await;
+        }
+        self.interfere(party, Wish::Take).await?;
+        let handled = self.desk.take(party, take, behaviour).await?;
+        self.answer(handled).await
     }
 
     async fn answer<A>(&self, handled: Handled<A>) -> Result<(A, Subject), Problem> {

@@ -50,13 +50,29 @@ pub(crate) enum Wish {
 impl Desk {
     /// What the switches do to a request. It counts as met also if it then fails.
     pub(crate) async fn interfere(&self, party: Party, wish: Wish) -> Result<Interference, Failure> {
-        let names: Vec<&str> = SWITCHES
-            .iter()
-            .filter(|(_, of, kind)| *of == party && (wish == Wish::Cancel || *kind != Kind::Refuse))
-            .map(|(name, ..)| *name)
-            .collect();
-        let met = switches::meet(&mut *self.pool.acquire().await?, &names).await?;
+        let met = switches::meet(&mut *self.pool.acquire().await?, &switches_of(party, wish)).await?;
         Ok(switch::interfere(&met))
+    }
+
+    /// A capture or a shipment that is seen for the first time, while nothing disturbs it. `None`: it must go the long
+    /// way, [`Desk::interfere`] and [`Desk::take`]; nothing has happened yet.
+    pub(crate) async fn take_undisturbed(
+        &self,
+        party: Party,
+        take: &Take,
+        behaviour: Behaviour,
+    ) -> Result<Option<Handled<TakeAnswer>>, Failure> {
+        if fault::plan(behaviour.fault, None, 1) != Plan::Answer {
+            return Ok(None);
+        }
+        let (outcome, subject) = decide_first(party, take, behaviour);
+        let Some(decision) = outcome.decision else { return Ok(None) };
+        let switches = switches_of(party, Wish::Take);
+        let mut connection = self.pool.acquire().await?;
+        let is_first =
+            decisions::keep_first(&mut connection, party, &take.key, decision, outcome.effect, &subject, &switches)
+                .await?;
+        Ok(is_first.then_some(Handled::Answered(outcome.answer, subject)))
     }
 
     /// A capture or a shipment.
@@ -155,18 +171,29 @@ async fn settle(
     kept: Option<Kept>,
     behaviour: Behaviour,
 ) -> Result<(TakeAnswer, Subject), Failure> {
-    let (decision, kept) = split(kept);
-    let outcome = domain::take(decision, behaviour.verdict);
-    if decision.is_some() {
-        return Ok((outcome.answer, kept));
+    if let (Some(decision), kept) = split(kept) {
+        return Ok((domain::take(Some(decision), behaviour.verdict).answer, kept));
     }
-    let mut subject = take.subject.clone();
-    subject.code = behaviour.code.map(str::to_owned);
-    subject.reference = outcome.effect.map(|_| reference(party));
+    let (outcome, subject) = decide_first(party, take, behaviour);
     if let Some(decision) = outcome.decision {
         decisions::keep(connection, party, &take.key, decision, outcome.effect, &subject).await?;
     }
     Ok((outcome.answer, subject))
+}
+
+/// What becomes of a request under a new key, and what is kept about it.
+fn decide_first(party: Party, take: &Take, behaviour: Behaviour) -> (domain::Outcome<TakeAnswer>, Subject) {
+    let outcome = domain::take(None, behaviour.verdict);
+    let mut subject = take.subject.clone();
+    subject.code = behaviour.code.map(str::to_owned);
+    subject.reference = outcome.effect.map(|_| reference(party));
+    (outcome, subject)
+}
+
+/// The names of the switches that such a request can meet.
+fn switches_of(party: Party, wish: Wish) -> Vec<&'static str> {
+    let meets = |of: Party, kind: Kind| of == party && (wish == Wish::Cancel || kind != Kind::Refuse);
+    SWITCHES.iter().filter(|(_, of, kind)| meets(*of, *kind)).map(|(name, ..)| *name).collect()
 }
 
 fn split(kept: Option<Kept>) -> (Option<domain::Decision>, Subject) {

@@ -96,15 +96,12 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 async fn ship(State(api): State<Api>, Json(shipment): Json<Shipment>) -> Result<Json<ShipmentBody>, Problem> {
     let order_id = shipment.order_id.to_string();
     describe(Some(&order_id), &shipment.key);
-    api.interfere(Party::Carrier, Wish::Take).await?;
 
     // Where to and what is inside is checked and forgotten: only that a parcel left matters here.
     let subject = Subject { order_id: Some(order_id), method: Some(shipment.service), ..Subject::default() };
     let behaviour = behaviour(Party::Carrier, subject.method.as_deref());
     let take = Take { key: shipment.key, subject };
-    let handled = api.desk.take(Party::Carrier, &take, behaviour).await?;
-
-    let (answer, subject) = api.answer(handled).await?;
+    let (answer, subject) = api.take(Party::Carrier, &take, behaviour).await?;
     Ok(Json(match answer {
         TakeAnswer::Taken => ShipmentBody { status: "created", reference: subject.reference, code: None },
         TakeAnswer::Declined => ShipmentBody { status: "rejected", reference: None, code: subject.code },

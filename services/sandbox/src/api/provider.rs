@@ -73,7 +73,6 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 async fn capture(State(api): State<Api>, Json(capture): Json<Capture>) -> Result<Json<CaptureBody>, Problem> {
     let order_id = capture.order_id.to_string();
     describe(Some(&order_id), &capture.key);
-    api.interfere(Party::Provider, Wish::Take).await?;
 
     let subject = Subject {
         order_id: Some(order_id),
@@ -85,9 +84,7 @@ async fn capture(State(api): State<Api>, Json(capture): Json<Capture>) -> Result
     };
     let behaviour = behaviour(Party::Provider, subject.method.as_deref());
     let take = Take { key: capture.key, subject };
-    let handled = api.desk.take(Party::Provider, &take, behaviour).await?;
-
-    let (answer, subject) = api.answer(handled).await?;
+    let (answer, subject) = api.take(Party::Provider, &take, behaviour).await?;
     Ok(Json(match answer {
         TakeAnswer::Taken => CaptureBody { status: "captured", reference: subject.reference, code: None },
         TakeAnswer::Declined => CaptureBody { status: "declined", reference: None, code: subject.code },

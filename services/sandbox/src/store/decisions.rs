@@ -37,6 +37,46 @@ pub(crate) struct Locked {
     pub(crate) kept: Option<Kept>,
 }
 
+/// Keeps the first decision under a key that nobody has seen before, with its effect, while none of these switches is
+/// on. Returns whether it did: the usual case, in one round trip.
+pub(crate) async fn keep_first(
+    connection: &mut PgConnection,
+    party: Party,
+    key: &str,
+    decision: Decision,
+    effect: Option<Effect>,
+    subject: &Subject,
+    switches: &[&str],
+) -> Result<bool, Failure> {
+    let (effect, accounts, amounts) = ledger::lines(party, effect, subject.amount);
+    let kept = sqlx::query_scalar!(
+        r#"with kept as (
+               insert into decisions (party, key, attempts, decision, order_id, amount, currency, method, reference, code)
+               select $1, $2, 1, $3, $4, $5, $6, $7, $8, $9
+               where not exists (select from switches where name = any($10))
+               on conflict do nothing returning key),
+           written as (
+               insert into ledger (party, key, order_id, effect, account, amount, currency)
+               select $1, $2, $4, $11, line.account, line.amount, $6
+               from kept, unnest($12::text[], $13::bigint[]) as line(account, amount))
+           select count(*) as "count!" from kept"#,
+        party.name(),
+        key,
+        decision.name(),
+        subject.order_id,
+        subject.amount,
+        subject.currency,
+        subject.method,
+        subject.reference,
+        subject.code,
+        switches as &[&str],
+        effect,
+        accounts as &[&str],
+        &amounts
+    );
+    Ok(kept.fetch_one(connection).await? == 1)
+}
+
 /// Takes the key's lock until the transaction ends, and counts `tries`.
 pub(crate) async fn lock(
     connection: &mut PgConnection,

@@ -13,7 +13,7 @@ use super::item::{Batch, Origin, Prepared};
 use super::pipeline::{Pipeline, panicked};
 use crate::error::{Class, Failure};
 use crate::hold;
-use crate::inbox;
+use crate::inbox::{self, claims};
 
 /// So often two transactions may meet before it counts as a failure of the message.
 const CONFLICTS: u32 = 10;
@@ -120,7 +120,7 @@ async fn transaction<H: Handler>(
         ours.extend(inbox::remember(&mut transaction, queue, &fresh).await?);
     }
     if !claims.is_empty() {
-        ours.extend(inbox::finish(&mut transaction, queue, &claims).await?);
+        ours.extend(claims::finish(&mut transaction, queue, &claims).await?);
     }
     // Removed, so that of two messages with the same id in one batch only one has an effect.
     *known = batch.split_off(|ticket| ours.remove(&ticket.raw.message_id));

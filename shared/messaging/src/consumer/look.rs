@@ -12,7 +12,7 @@ use super::handler::Handler;
 use super::item::{Origin, Ticket, decode};
 use super::pipeline::Pipeline;
 use crate::error::Failure;
-use crate::inbox;
+use crate::inbox::{Kept, claims};
 use crate::session::within;
 
 /// How often the inbox is looked at when nothing is known to become due earlier.
@@ -22,16 +22,16 @@ impl<H: Handler> Pipeline<H> {
     pub(super) async fn look(&mut self) -> Result<(), Failure> {
         self.next_look = Instant::now() + LOOK;
         let (queue, deadly_after) = (self.queue, self.settings.deadly_after);
-        let due = within(inbox::look(&mut self.database, queue, deadly_after, self.is_ordered)).await?;
+        let due = within(claims::look(&mut self.database, queue, deadly_after, self.is_ordered)).await?;
         if due.released + due.deadly + due.ordinary + due.suspicious > 0 {
             self.plans.renew(&mut self.database).await?;
         }
         if due.released > 0 {
-            within(inbox::release(&mut self.database, queue)).await?;
+            within(claims::release(&mut self.database, queue)).await?;
             self.next_look = Instant::now();
         }
         if due.deadly > 0 {
-            for id in within(inbox::park_deadly(&mut self.database, queue, deadly_after)).await? {
+            for id in within(claims::park_deadly(&mut self.database, queue, deadly_after)).await? {
                 tracing::error!(messaging.message.id = id, status = "parked", error.type = "Technical",
                     error.code = "message.kills_the_process", retryable = false,
                     "{queue} parked a message that ended the process {deadly_after} times in a row");
@@ -59,7 +59,7 @@ impl<H: Handler> Pipeline<H> {
 
     async fn claim(&mut self, limit: i64, is_suspicious: bool) -> Result<(), Failure> {
         let (busy, lease) = (self.slots.busy(), self.settings.lease);
-        let claiming = inbox::claim(&mut self.database, self.queue, limit, is_suspicious, &busy, lease);
+        let claiming = claims::claim(&mut self.database, self.queue, limit, is_suspicious, &busy, lease);
         let claimed = within(claiming).await?;
         for message in &claimed {
             lock(&self.claims).insert(message.raw.message_id.clone(), message.attempts);
@@ -81,9 +81,8 @@ impl<H: Handler> Pipeline<H> {
 
     /// A kept message that an operator asked to try again, and that still nobody can read.
     async fn park_unreadable(&mut self, ticket: Ticket, attempts: u32, failure: &Failure) -> Result<(), Failure> {
-        let kept =
-            inbox::Kept { raw: &ticket.raw, status: "parked", attempts, wait: Duration::ZERO, failure: Some(failure) };
-        within(inbox::keep_claimed(&mut self.database, self.queue, &kept)).await?;
+        let kept = Kept { raw: &ticket.raw, status: "parked", attempts, wait: Duration::ZERO, failure: Some(failure) };
+        within(claims::keep_claimed(&mut self.database, self.queue, &kept)).await?;
         self.forget_claim(&ticket);
         Ok(())
     }
@@ -110,7 +109,7 @@ pub(super) async fn give_back_claims(
 ) -> Result<(), Failure> {
     let open: Vec<(String, u32)> = lock(claims).iter().map(|(id, attempts)| (id.clone(), *attempts)).collect();
     if !open.is_empty() {
-        inbox::give_back(database, consumer, &open).await?;
+        claims::give_back(database, consumer, &open).await?;
         lock(claims).clear();
     }
     Ok(())

@@ -8,7 +8,7 @@ use super::item::{Origin, Ticket};
 use super::pipeline::Pipeline;
 use crate::error::{Class, Failure};
 use crate::hold;
-use crate::inbox::{self, Kept};
+use crate::inbox::{self, Kept, claims};
 use crate::session::within;
 
 /// `lock_not_available`, by `lock_timeout`.
@@ -37,7 +37,7 @@ impl<H: Handler> Pipeline<H> {
         let kept = Kept { raw: &ticket.raw, status, attempts: attempt, wait, failure: Some(&failure) };
         match ticket.origin {
             Origin::Fresh(_) => within(inbox::keep(&mut self.database, self.queue, &[kept])).await?,
-            Origin::Claimed(_) => within(inbox::keep_claimed(&mut self.database, self.queue, &kept)).await?,
+            Origin::Claimed(_) => within(claims::keep_claimed(&mut self.database, self.queue, &kept)).await?,
         }
         // A crash here delivers a fresh message again; it is known by now, and lives on once.
         hold::point("consumer.kept").await;
