@@ -1,6 +1,6 @@
 //! Messages as strangers and accidents make them: twice, under another id, too early, unreadable.
 
-use e2e::{Settings, Stack, State, eventually};
+use e2e::{Servers, Settings, Stack, State, eventually};
 use lapin::BasicProperties;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -254,6 +254,34 @@ async fn what_nobody_can_read_is_parked_whole_and_the_queue_goes_on() -> anyhow:
     let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
     comes_to(&stack, &placed, "completed").await?;
     books_balance_with(&stack, expected as i64).await
+}
+
+#[tokio::test]
+async fn headers_that_are_nested_as_deep_as_a_frame_is_long_harm_nobody() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    // Five bytes a level. Written by hand: to make it as a value would take as deep a stack here.
+    let depth = 20_000;
+    let deep = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+    let body = format!(
+        r#"{{"routing_key": "Payment.PaymentCaptured", "payload": "{{}}", "payload_encoding": "string",
+            "properties": {{"message_id": "deep", "headers": {{"deep": {deep}}}}}}}"#
+    );
+    let servers = Servers::of_this_run()?;
+    let url = servers.management(&format!("exchanges/{}/saga.events/publish", stack.vhost.name()));
+    let publish = reqwest::Client::new().post(url).basic_auth(&servers.broker.user, Some(&servers.broker.password));
+    let published: Value = publish.body(body).send().await?.json().await?;
+    assert_eq!(published, json!({"routed": true}));
+    let parked = "select count(*) from orders.inbox where status = 'parked' and message_id = 'deep'";
+    eventually(SOON, "it is parked", async || {
+        let parked = count(&stack, parked).await?;
+        Ok(if parked == json!(1) { State::Reached(()) } else { State::pending(parked) })
+    })
+    .await?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    books_balance_with(&stack, 1).await?;
+    assert!(stack.order().terminate().await?.success(), "the process has lived until now");
+    Ok(())
 }
 
 #[tokio::test]

@@ -2,8 +2,7 @@
 //! A message is acknowledged only after its effect, or the message itself, is committed. So an effect is once per
 //! message id, and nothing is lost; a message that fails is kept in the inbox, where it can be seen.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
@@ -18,6 +17,7 @@ use crate::topology::Queue;
 
 mod acks;
 mod apply;
+mod claims;
 pub mod handler;
 mod intake;
 mod item;
@@ -27,6 +27,7 @@ pub(crate) mod raw;
 mod slots;
 mod verdict;
 
+use claims::Claims;
 use handler::Handler;
 use pipeline::Pipeline;
 
@@ -73,10 +74,6 @@ pub struct Consumer<H> {
     is_ordered: bool,
     claims: Claims,
 }
-
-/// Kept messages that this process has claimed and not finished, with the attempt that it counted for each. Outlives
-/// a generation: what an outage of the database interrupted is given back when the database is there again.
-pub(crate) type Claims = Arc<Mutex<HashMap<String, u32>>>;
 
 impl<H: Handler> Consumer<H> {
     /// A consumer of `queue`, whose inbox `database`'s search path names. What the handler appends is published soon
@@ -130,7 +127,7 @@ impl<H: Handler> Consumer<H> {
     /// Database session, connection, channel and deliveries of one generation: they end together.
     async fn generation(&self, stop: &CancellationToken) -> Result<(), Failure> {
         let mut database = self.session.open().await?;
-        within(look::give_back_claims(&mut database, self.queue.name, &self.claims)).await?;
+        within(self.claims.give_back(&mut database, self.queue.name)).await?;
         let broker = self.broker.connect(self.queue.name).await?;
         let mut pipeline = Pipeline::open(self, &broker, database).await?;
         self.pulse.beat(State::Working);
@@ -141,4 +138,9 @@ impl<H: Handler> Consumer<H> {
         }
         ended
     }
+}
+
+/// Counts what became of a message.
+fn count(queue: &'static str, outcome: &'static str) {
+    metrics::counter!("messaging_handled_total", "consumer" => queue, "outcome" => outcome).increment(1);
 }

@@ -4,10 +4,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use serde_json::Value;
 use sqlx::PgConnection;
 
-use crate::consumer::raw::Raw;
+use crate::consumer::raw::{Raw, text};
 use crate::error::{Class, Failure};
 
 pub(crate) mod claims;
@@ -114,23 +113,6 @@ fn class_name(failure: &Failure) -> String {
     }
 }
 
-/// PostgreSQL's text has no NUL; a message may.
-pub(crate) fn text(value: &str) -> String {
-    value.replace('\0', "\u{FFFD}").chars().take(2_000).collect()
-}
-
 fn as_int(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
-}
-
-/// Properties as JSON never have a NUL either.
-pub(crate) fn without_nul(value: Value) -> Value {
-    match value {
-        Value::String(string) => Value::String(string.replace('\0', "\u{FFFD}")),
-        Value::Array(values) => Value::Array(values.into_iter().map(without_nul).collect()),
-        Value::Object(entries) => Value::Object(
-            entries.into_iter().map(|(name, value)| (name.replace('\0', "\u{FFFD}"), without_nul(value))).collect(),
-        ),
-        other => other,
-    }
 }

@@ -25,6 +25,7 @@ mod holds;
 mod publish;
 mod rows;
 mod span;
+mod wire;
 
 use holds::Holds;
 use publish::{Outcome, Publisher};

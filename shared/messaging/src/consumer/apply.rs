@@ -7,8 +7,8 @@ use std::panic::AssertUnwindSafe;
 use futures::FutureExt as _;
 use sqlx::{Connection as _, PgConnection};
 
+use super::count;
 use super::handler::Handler;
-use super::intake::count;
 use super::item::{Batch, Origin, Prepared};
 use super::pipeline::{Pipeline, panicked};
 use crate::error::{Class, Failure};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use lapin::message::Delivery as AmqpDelivery;
 
+use super::count;
 use super::handler::Handler;
 use super::item::{Origin, Ticket, decode};
 use super::pipeline::Pipeline;
@@ -142,9 +143,4 @@ fn ticket_of<M>(decoded: &Decoded<M>) -> &Ticket {
         Ok(item) => &item.ticket,
         Err((ticket, _)) => ticket,
     }
-}
-
-/// Counts what became of a message.
-pub(super) fn count(queue: &'static str, outcome: &'static str) {
-    metrics::counter!("messaging_handled_total", "consumer" => queue, "outcome" => outcome).increment(1);
 }

@@ -1,13 +1,8 @@
 //! The consumer's regular look at its inbox: kept messages that are due are claimed and run. The attempt is counted
 //! and committed before the run, so a message that kills the process is found out.
 
-use std::collections::HashMap;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use sqlx::PgConnection;
-
-use super::Claims;
 use super::handler::Handler;
 use super::item::{Origin, Ticket, decode};
 use super::pipeline::Pipeline;
@@ -35,7 +30,7 @@ impl<H: Handler> Pipeline<H> {
                 tracing::error!(messaging.message.id = id, status = "parked", error.type = "Technical",
                     error.code = "message.kills_the_process", retryable = false,
                     "{queue} parked a message that ended the process {deadly_after} times in a row");
-                super::intake::count(queue, "parked");
+                super::count(queue, "parked");
             }
         }
         let running = i64::try_from(self.running_claims()).unwrap_or(i64::MAX);
@@ -62,7 +57,7 @@ impl<H: Handler> Pipeline<H> {
         let claiming = claims::claim(&mut self.database, self.queue, limit, is_suspicious, &busy, lease);
         let claimed = within(claiming).await?;
         for message in &claimed {
-            lock(&self.claims).insert(message.raw.message_id.clone(), message.attempts);
+            self.claims.insert(&message.raw.message_id, message.attempts);
         }
         crate::hold::point("consumer.claimed").await;
         for message in claimed {
@@ -89,7 +84,7 @@ impl<H: Handler> Pipeline<H> {
 
     pub(super) fn forget_claim(&mut self, ticket: &Ticket) {
         if matches!(ticket.origin, Origin::Claimed(_)) {
-            lock(&self.claims).remove(&ticket.raw.message_id);
+            self.claims.remove(&ticket.raw.message_id);
             self.runs_alone = false;
             // There may be more, or somebody who waited for this one.
             self.next_look = self.next_look.min(Instant::now() + Duration::from_millis(5));
@@ -97,24 +92,6 @@ impl<H: Handler> Pipeline<H> {
     }
 
     fn running_claims(&self) -> usize {
-        lock(&self.claims).len()
+        self.claims.len()
     }
-}
-
-/// Takes back the attempts of claimed messages that were not run to an end: no fault of theirs.
-pub(super) async fn give_back_claims(
-    database: &mut PgConnection,
-    consumer: &str,
-    claims: &Claims,
-) -> Result<(), Failure> {
-    let open: Vec<(String, u32)> = lock(claims).iter().map(|(id, attempts)| (id.clone(), *attempts)).collect();
-    if !open.is_empty() {
-        claims::give_back(database, consumer, &open).await?;
-        lock(claims).clear();
-    }
-    Ok(())
-}
-
-fn lock(claims: &Claims) -> std::sync::MutexGuard<'_, HashMap<String, u32>> {
-    claims.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::acks::Acks;
+use super::claims::Claims;
 use super::handler::{Handler, Ready};
 use super::item::{Item, Origin, Prepared, Ticket, Tried};
 use super::slots::Slots;
-use super::{Claims, Consumer, ConsumerSettings};
+use super::{Consumer, ConsumerSettings};
 use crate::error::{Class, Failure};
 use crate::relay::Poke;
 use crate::session::{Plans, Session};
@@ -180,7 +181,7 @@ impl<H: Handler> Pipeline<H> {
             }
         }
         self.preparing.detach_all();
-        super::look::give_back_claims(&mut self.database, self.queue, &self.claims).await
+        self.claims.give_back(&mut self.database, self.queue).await
     }
 
     /// Runs the first half of the handler: in place if it has nothing to wait for, else beside the pipeline.

@@ -7,7 +7,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::envelope::Envelope;
 use crate::error::Failure;
-use crate::inbox::{text, without_nul};
 use crate::trace::TraceContext;
 
 /// Deepest nesting of headers that is kept: JSON that is much deeper could be stored, but not read again.
@@ -17,7 +16,7 @@ const DEEPEST_HEADER: usize = 32;
 const LONGEST_KEY: usize = 512;
 
 /// Larger bodies are parked unread.
-const LARGEST_BODY: usize = 1024 * 1024;
+const LARGEST_BODY: usize = 512 * 1024;
 
 /// A message as it came.
 #[derive(Clone, Debug)]
@@ -149,5 +148,22 @@ fn json_value(value: &AMQPValue, depth: usize) -> Value {
         AMQPValue::ByteArray(value) => json!(hex::encode(value.as_slice())),
         AMQPValue::DecimalValue(value) => json!(format!("{value:?}")),
         AMQPValue::Void => Value::Null,
+    }
+}
+
+/// PostgreSQL's text has no NUL; a message may.
+pub(crate) fn text(value: &str) -> String {
+    value.replace('\0', "\u{FFFD}").chars().take(2_000).collect()
+}
+
+/// Properties as JSON never have a NUL either.
+fn without_nul(value: Value) -> Value {
+    match value {
+        Value::String(string) => Value::String(string.replace('\0', "\u{FFFD}")),
+        Value::Array(values) => Value::Array(values.into_iter().map(without_nul).collect()),
+        Value::Object(entries) => Value::Object(
+            entries.into_iter().map(|(name, value)| (name.replace('\0', "\u{FFFD}"), without_nul(value))).collect(),
+        ),
+        other => other,
     }
 }

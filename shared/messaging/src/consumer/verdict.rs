@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::count;
 use super::handler::{Delivery, Handler};
-use super::intake::{Aside, count};
+use super::intake::Aside;
 use super::item::{Origin, Ticket};
 use super::pipeline::Pipeline;
 use crate::error::{Class, Failure};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 
-use super::{Kept, as_int, class_name, text};
-use crate::consumer::raw::Raw;
+use super::{Kept, as_int, class_name};
+use crate::consumer::raw::{Raw, text};
 use crate::error::Failure;
 
 /// A message that was kept and is due.

@@ -9,18 +9,14 @@ use std::time::{Duration, Instant};
 use futures::future::{MaybeDone, join_all, maybe_done};
 use lapin::message::BasicReturnMessage;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Confirmation, Connection};
+use lapin::{Channel, Confirmation, Connection};
 use tokio::time::timeout_at;
 
 use super::rows::Row;
 use super::span::{BatchSpan, PublishSpan};
-use crate::envelope::Envelope;
+use super::wire;
 use crate::error::Failure;
 use crate::topology::{Exchange, declare_exchange};
-
-/// AMQP's delivery mode for messages that the broker keeps on disk.
-const PERSISTENT: u8 = 2;
 
 /// After so many batches in a row without all confirms in time somebody else shall try.
 const PATIENCE: u32 = 2;
@@ -267,52 +263,5 @@ async fn write(
     let options = BasicPublishOptions { mandatory: row.mandatory, ..BasicPublishOptions::default() };
     let exchange = row.exchange.as_str().into();
     let routing_key = row.routing_key.as_str().into();
-    channel.basic_publish(exchange, routing_key, options, &body(row), properties(process, row, span)).await
-}
-
-fn body(row: &Row) -> Vec<u8> {
-    let envelope = Envelope {
-        event_id: row.event_id,
-        event_type: row.event_type.clone(),
-        schema_version: row.schema_version.unsigned_abs(),
-        aggregate_type: row.aggregate_type.clone(),
-        aggregate_id: row.aggregate_id.clone(),
-        correlation_id: row.correlation_id.clone(),
-        causation_id: row.headers.causation_id,
-        saga_id: row.saga_id,
-        idempotency_key: row.headers.idempotency_key.clone(),
-        traceparent: row.headers.trace.traceparent.clone(),
-        occurred_at: row.created_at,
-        payload: row.payload.0.clone(),
-        routing_key: String::new(),
-    };
-    // Every part of it was JSON or text before.
-    serde_json::to_vec(&envelope).unwrap_or_default()
-}
-
-fn properties(process: &str, row: &Row, span: &PublishSpan) -> BasicProperties {
-    let mut headers = FieldTable::default();
-    let mut set = |name: &str, value: &str| {
-        headers.insert(name.into(), AMQPValue::LongString(value.into()));
-    };
-    for (name, value) in span.context().entries() {
-        set(name, value);
-    }
-    if let Some(saga_id) = row.saga_id {
-        set("saga-id", &saga_id.to_string());
-    }
-    if let Some(causation_id) = row.headers.causation_id {
-        set("causation-id", &causation_id.to_string());
-    }
-    headers.insert("schema-version".into(), AMQPValue::ShortInt(row.schema_version));
-    headers.insert("sequence".into(), AMQPValue::LongLongInt(row.id));
-    BasicProperties::default()
-        .with_message_id(row.event_id.to_string().into())
-        .with_type(row.event_type.as_str().into())
-        .with_app_id(process.into())
-        .with_correlation_id(row.correlation_id.as_str().into())
-        .with_timestamp(row.created_at.unix_timestamp().unsigned_abs())
-        .with_content_type("application/json".into())
-        .with_delivery_mode(PERSISTENT)
-        .with_headers(headers)
+    channel.basic_publish(exchange, routing_key, options, &wire::body(row), wire::properties(process, row, span)).await
 }

@@ -36,7 +36,7 @@ async fn messages_that_nobody_can_read_are_parked_once_and_the_queue_goes_on() -
         ("message.unknown_type", valid(&|body| body["schemaVersion"] = json!(2))),
         ("message.payload", valid(&|body| body["payload"] = json!({ "text": 7 }))),
         ("message.payload", valid(&|body| body["payload"] = Value::Null)),
-        ("message.too_large", (vec![b' '; 1024 * 1024 + 1], with_id())),
+        ("message.too_large", (vec![b' '; 512 * 1024 + 1], with_id())),
     ]
     .into_iter()
     .map(|(code, (body, properties))| (code, body, properties))
