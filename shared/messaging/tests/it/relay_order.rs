@@ -306,3 +306,27 @@ async fn a_batch_that_cannot_be_confirmed_in_time_goes_out_in_smaller_ones() -> 
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_in_alarm_is_waited_for_and_said_so() -> anyhow::Result<()> {
+    let mut site = Site::open().await?;
+    let proxy = site.through_proxy().await?;
+    let spy = Spy::on(&site, EVENTS, "#").await?;
+    let relay = site.relay(RelaySettings { confirm_deadline: Duration::from_millis(500), ..quick_relay() });
+    relay.works().await?;
+    proxy.block();
+    site.append(&(0..40).map(|n| event(&format!("{n}"), "late")).collect::<Vec<_>>()).await?;
+    relay.is(|state| matches!(state, State::Waiting(reason) if reason.contains("in alarm"))).await?;
+    // Longer than the database lets a session be idle.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    relay.is(|state| matches!(state, State::Waiting(reason) if reason.contains("in alarm"))).await?;
+    assert_eq!(spy.distinct(), 0);
+    proxy.unblock();
+    site.counted("outbox_history", 40).await?;
+    relay.works().await?;
+    relay.stop().await?;
+    let seen = spy.all().await?.len();
+    assert_eq!((spy.distinct(), site.count("outbox").await?), (40, 0));
+    assert!(seen <= 80, "{seen} copies of 40 messages: each try during the alarm left one");
+    Ok(())
+}
