@@ -110,6 +110,55 @@ async fn a_do_and_an_undo_that_meet_in_two_copies_of_a_service_agree() -> anyhow
     Ok(())
 }
 
+/// Waits until somebody waits for a lock with a statement like this.
+async fn waits_for_a_lock(stack: &Stack, statement: &str) -> anyhow::Result<()> {
+    let waiting = format!(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+         and query ilike '%{statement}%'"
+    );
+    eventually(SOON, &format!("somebody waits for a lock: {statement}"), async || {
+        let waiting = stack.database.value(&waiting).await?;
+        Ok(if waiting == json!(0) { State::pending(waiting) } else { State::Reached(()) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_answer_that_meets_its_deadline_waits_for_the_saga_and_is_late() -> anyhow::Result<()> {
+    let stack = Stack::start(patient().set(Service::Order, "STEP_DEADLINE_MS", "2000")).await?;
+    stack.payment().pause()?;
+    stack.order().holds().arm("deadline.locked", Action::Hold)?;
+    let placed = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
+    // The deadline is acted on, and not committed, when the answer comes.
+    stack.order().holds().wait_reached("deadline.locked").await?;
+    stack.payment().resume()?;
+    waits_for_a_lock(&stack, "sagas").await?;
+    stack.order().holds().release("deadline.locked")?;
+    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
+    assert_eq!(cancelled["steps"][0]["ignored"]["kind"], "late", "{cancelled:#}");
+    books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn the_last_piece_that_two_copies_want_at_once_is_sold_once() -> anyhow::Result<()> {
+    let stack = Stack::start(patient()).await?;
+    let another = stack.another(Service::Inventory).await?;
+    stack.inventory().holds().arm("consumer.before_commit", Action::Hold)?;
+    let mut orders = Vec::new();
+    // The broker deals them out in turn: one copy is about to sell it when the other is asked.
+    for _ in 0..6 {
+        orders.push(place(&stack, &order("LAST_ONE", 1, "pm_ok", "standard")).await?);
+    }
+    stack.inventory().holds().wait_reached("consumer.before_commit").await?;
+    waits_for_a_lock(&stack, "stock").await?;
+    stack.inventory().holds().release("consumer.before_commit")?;
+    let ends = all_end(&stack).await?;
+    assert_eq!(ends, json!({"completed": 1, "cancelled": 5}));
+    books_balance(&stack).await?;
+    drop(another);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_deadline_that_meets_its_answer_has_one_legal_end() -> anyhow::Result<()> {
     // About as long as a step takes, so that either may come first.

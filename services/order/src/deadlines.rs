@@ -99,6 +99,7 @@ impl Sweep {
             return Ok(Duration::from_millis(50));
         }
         let locked = sagas::lock(&mut transaction, &ids).await?;
+        messaging::hold::point("deadline.locked").await;
         // Read under the lock: an answer between the deadline and now counts.
         let rows = steps::list(&mut transaction, &ids).await?;
         let mut spans = Vec::new();
