@@ -10,6 +10,7 @@ mod saga;
 mod shop;
 mod surface;
 mod traces;
+mod unreadable;
 
 // What the tests stand on.
 mod broker;

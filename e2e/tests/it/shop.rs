@@ -112,6 +112,18 @@ pub(crate) async fn operate(
     Ok((answer.status, answer.body))
 }
 
+/// Waits until a queue has no message.
+pub(crate) async fn queue_is_empty(stack: &Stack, queue: &str) -> anyhow::Result<()> {
+    let path = format!("queues/{}/{queue}", stack.vhost.name());
+    eventually(SOON, &format!("{queue} is empty"), async || {
+        // The management API counts with a delay: what it has never counted is not known to be empty.
+        let seen = stack.vhost.call(Method::GET, &path, None).await?;
+        let waiting = seen["messages"].as_i64();
+        Ok(if waiting == Some(0) { State::Reached(()) } else { State::pending(seen["messages"].clone()) })
+    })
+    .await
+}
+
 /// Waits until nothing is under way any more, then checks the books: money, stock, parcels and mailboxes.
 pub(crate) async fn books_balance(stack: &Stack) -> anyhow::Result<()> {
     books_balance_with(stack, 0).await

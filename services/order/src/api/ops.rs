@@ -29,7 +29,7 @@ use crate::store::{actions, sagas, steps};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Act {
     #[garde(skip)]
-    step: StepName,
+    step: Step,
     #[garde(length(chars, min = 3, max = 500))]
     reason: String,
     #[garde(inner(length(chars, min = 1, max = 64)))]
@@ -37,24 +37,6 @@ struct Act {
     #[serde(default)]
     #[garde(skip)]
     dry_run: bool,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum StepName {
-    Payment,
-    Inventory,
-    Shipping,
-}
-
-impl From<StepName> for Step {
-    fn from(name: StepName) -> Step {
-        match name {
-            StepName::Payment => Step::Payment,
-            StepName::Inventory => Step::Inventory,
-            StepName::Shipping => Step::Shipping,
-        }
-    }
 }
 
 /// What an act does, or would do.
@@ -169,7 +151,7 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     let mut locked = sagas::lock(&mut transaction, &[id]).await?;
     let saga = locked.pop().ok_or_else(|| Problem::not_found("saga.not_found", "there is no such saga"))?;
     let rows = steps::list(&mut transaction, &[id]).await?;
-    let at = Step::from(act.step);
+    let at = act.step;
     let undo = rows.iter().find(|row| row.step == at && row.direction == Direction::Undo);
     if event == Event::Settle && undo.is_some_and(|row| row.status == Status::Settled) {
         return Ok(Json(Acted {

@@ -14,4 +14,5 @@ mod ordered;
 mod outbox;
 mod poison;
 mod relay_order;
+mod relay_slow;
 mod takeover;
