@@ -221,12 +221,10 @@ impl Shop {
         loop {
             sleep(LOOK).await;
             if self.servers.postgres.has_ended().await {
-                say("PostgreSQL died and is started again");
-                told("PostgreSQL", self.servers.postgres.start().await);
+                revive("PostgreSQL", self.servers.postgres.start()).await;
             }
             if self.servers.broker.has_ended().await {
-                say("RabbitMQ died and is started again");
-                told("RabbitMQ", self.servers.broker.start().await);
+                revive("RabbitMQ", self.servers.broker.start()).await;
             }
         }
     }
@@ -239,6 +237,16 @@ impl Shop {
         }
         drop(self.jaeger);
         self.servers.stop().await
+    }
+}
+
+async fn revive(name: &str, starting: impl Future<Output = anyhow::Result<()>>) {
+    say(format!("{name} died and is started again"));
+    let started = starting.await;
+    let failed = started.is_err();
+    told(name, started);
+    if failed {
+        sleep(LONGEST_PAUSE).await;
     }
 }
 
