@@ -29,8 +29,8 @@ pub struct Settings {
     /// How long a request that times out is held, in milliseconds: longer than any caller waits
     #[arg(long, env = "TIMEOUT_MS", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(..=60_000))]
     timeout_ms: u64,
-    /// When a late request takes effect, in milliseconds after it came
-    #[arg(long, env = "LATE_MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
+    /// When a late request takes effect, in milliseconds after it came: by default after all attempts of its caller
+    #[arg(long, env = "LATE_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     late_ms: u64,
 }
 

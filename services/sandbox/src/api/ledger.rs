@@ -11,6 +11,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Api;
+use crate::store::late_effects;
 use crate::store::ledger::{self, Balance, Entry};
 
 /// Lines that are shown at once, the newest. An order has eight at most.
@@ -47,6 +48,14 @@ struct LedgerBody {
     balances: BalancesBody,
     /// Parcels that left and were not called back.
     parcels: i64,
+    pending: PendingBody,
+}
+
+/// Requests that timed out and are still to take effect, unless their keys are cancelled meanwhile.
+#[derive(Debug, Serialize, ToSchema)]
+struct PendingBody {
+    provider: i64,
+    carrier: i64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -101,8 +110,10 @@ async fn look(State(api): State<Api>, Query(query): Query<LedgerQuery>) -> Resul
     let mut connection = api.desk.pool.acquire().await?;
     let entries = ledger::list(&mut connection, order_id.as_deref(), SHOWN).await?;
     let Balance { customer, shop, parcels, .. } = ledger::total(&mut connection, order_id.as_deref()).await?;
+    let (provider, carrier) = late_effects::count(&mut connection, order_id.as_deref()).await?;
     let entries = entries.into_iter().map(EntryBody::from).collect();
-    Ok(Json(LedgerBody { entries, balances: BalancesBody { customer, shop }, parcels }))
+    let (balances, pending) = (BalancesBody { customer, shop }, PendingBody { provider, carrier });
+    Ok(Json(LedgerBody { entries, balances, parcels, pending }))
 }
 
 /// What each order comes to.

@@ -49,3 +49,15 @@ pub(crate) async fn take_due(connection: &mut PgConnection) -> Result<Option<Lat
     );
     Ok(due.fetch_optional(connection).await?)
 }
+
+/// How many requests of each party, of one order or of all, are still to take effect.
+pub(crate) async fn count(connection: &mut PgConnection, order_id: Option<&str>) -> Result<(i64, i64), Failure> {
+    let counted = sqlx::query!(
+        r#"select count(*) filter (where party = 'provider') as "provider!",
+                  count(*) filter (where party = 'carrier') as "carrier!"
+           from late_effects where $1::text is null or request -> 'subject' ->> 'order_id' = $1"#,
+        order_id
+    );
+    let counted = counted.fetch_one(connection).await?;
+    Ok((counted.provider, counted.carrier))
+}
