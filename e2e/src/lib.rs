@@ -10,9 +10,15 @@ mod holds;
 pub mod jaeger;
 mod otlp;
 mod proxy;
+#[cfg(feature = "stack")]
+pub mod scenario;
 pub mod servers;
 #[cfg(feature = "stack")]
+pub mod shop;
+#[cfg(feature = "stack")]
 pub mod stack;
+
+use std::path::Path;
 
 pub use child::{Child, Launch};
 pub use eventually::{State, eventually};
@@ -22,4 +28,12 @@ pub use otlp::{Collector, Span};
 pub use proxy::Proxy;
 pub use servers::{Coordinates, Servers};
 #[cfg(feature = "stack")]
+pub use shop::Shop;
+#[cfg(feature = "stack")]
 pub use stack::{Service, Settings, Stack};
+
+/// The workspace that this program was built from.
+pub fn workspace() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}

@@ -26,6 +26,7 @@ pub use rabbitmq::RabbitMq;
 
 use coordinates::derive;
 use directory::{Fate, StateDirectory};
+pub use directory::{is_in_use, state_directory};
 
 /// Both servers, running. Dropping them ends them at once; [`Servers::stop`] stops those cleanly whose data is kept.
 pub struct Servers {

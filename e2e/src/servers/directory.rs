@@ -157,6 +157,23 @@ fn lock(directory: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
+/// Where the state directory of this name is, or would be.
+///
+/// # Errors
+/// There is no place for it.
+pub fn state_directory(name: &str) -> anyhow::Result<PathBuf> {
+    Ok(base()?.join(name))
+}
+
+/// Whether some process owns the state directory of this name.
+///
+/// # Errors
+/// There is no place for it.
+pub fn is_in_use(name: &str) -> anyhow::Result<bool> {
+    let path = state_directory(name)?.join(LOCK);
+    Ok(File::open(path).is_ok_and(|file| file.try_lock_shared().is_err()))
+}
+
 /// Where all state directories of this user stand: where `SAGA_STATE` says, else in the user's cache.
 fn base() -> anyhow::Result<PathBuf> {
     let us = geteuid();

@@ -47,6 +47,11 @@ impl Client {
         format!("http://{}", self.ops)
     }
 
+    /// What it shows to the operators' listener.
+    pub fn ops_token(&self) -> &str {
+        &self.ops_token
+    }
+
     /// A request that the caller completes.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url()))

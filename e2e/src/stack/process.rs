@@ -118,8 +118,20 @@ impl Process {
     pub async fn terminate(&self) -> anyhow::Result<ExitStatus> {
         let running = self.take()?;
         running.child.signal(Signal::SIGTERM);
+        // One that is frozen hears nothing else.
+        running.child.signal(Signal::SIGCONT);
         let ended = running.child.ended_within(TERMINATED_WITHIN).await;
         ended.with_context(|| self.with_log(&format!("did not end within {} s", TERMINATED_WITHIN.as_secs())))
+    }
+
+    /// Whether it runs, as far as it was not ended on purpose and has not died.
+    pub fn is_running(&self) -> bool {
+        self.running().is_ok_and(|running| running.child.exit().is_none())
+    }
+
+    /// How it died, if it was not ended on purpose and has died.
+    pub fn exit(&self) -> Option<ExitStatus> {
+        self.running().ok().and_then(|running| running.child.exit())
     }
 
     /// Waits until it ends by itself, for example at a hold point.

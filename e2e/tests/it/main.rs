@@ -7,8 +7,10 @@ mod messages;
 mod outages;
 mod races;
 mod saga;
+mod scenarios;
 mod shop;
 mod surface;
+mod switches;
 mod traces;
 mod unreadable;
 

@@ -155,25 +155,6 @@ async fn a_database_that_only_reads_for_a_while_is_used_again_when_it_writes() -
 }
 
 #[tokio::test]
-async fn orders_go_on_after_the_database_was_restarted() -> anyhow::Result<()> {
-    let servers = Servers::start().await?;
-    let stack = Stack::start(Settings::default().on(servers.coordinates())).await?;
-    let before = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
-    servers.postgres.kill().await?;
-    let refused = stack.order().post("/orders", &order("KEYBOARD", 1, "pm_ok", "standard"), "during").await?;
-    assert_eq!((refused.status, &refused.body["retryable"]), (503, &json!(true)), "{}", refused.text);
-    assert!(refused.headers.contains_key("retry-after"));
-    servers.postgres.start().await?;
-    comes_to(&stack, &before, "completed").await?;
-    let after = eventually(SOON, "orders are taken again", async || {
-        Ok(State::Reached(place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?))
-    })
-    .await?;
-    comes_to(&stack, &after, "completed").await?;
-    books_balance(&stack).await
-}
-
-#[tokio::test]
 async fn a_service_that_is_cut_off_from_the_broker_is_back_within_its_deadlines() -> anyhow::Result<()> {
     let coordinates = Servers::of_this_run()?;
     let proxy = Proxy::start(coordinates.broker.address()).await?;

@@ -1,6 +1,6 @@
 //! The saga from end to end: what a customer orders is shipped, or undone without a trace in the books.
 
-use e2e::{Service, Settings, Stack};
+use e2e::{Settings, Stack};
 use serde_json::json;
 
 use crate::shop::{books_balance, comes_to, impatient, operate, order, place, step, switch};
@@ -26,82 +26,6 @@ async fn an_order_is_paid_reserved_and_shipped() -> anyhow::Result<()> {
     let told = timeline.text.matches("\"published\"").count();
     assert!(told >= 6, "three commands and three events: {}", timeline.text);
     Ok(())
-}
-
-#[tokio::test]
-async fn an_order_without_stock_is_refunded_and_reserves_nothing() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
-    let placed = place(&stack, &order("UNICORN", 1, "pm_ok", "standard")).await?;
-    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
-    assert_eq!(cancelled["reason"], json!({"code": "inventory.out_of_stock", "errorType": "Business"}));
-    assert_eq!(step(&cancelled, "inventory", "do")["status"], "rejected");
-    assert_eq!(step(&cancelled, "payment", "undo")["status"], "done");
-    assert!(step(&cancelled, "shipping", "do").is_null());
-    books_balance(&stack).await
-}
-
-#[tokio::test]
-async fn a_declined_payment_cancels_the_order_and_charges_nothing() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
-    let placed = place(&stack, &order("MOUSE", 1, "pm_declined", "standard")).await?;
-    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
-    assert_eq!(cancelled["reason"]["code"], "payment.declined");
-    assert_eq!(cancelled["steps"].as_array().map(Vec::len), Some(1));
-    books_balance(&stack).await
-}
-
-#[tokio::test]
-async fn a_shipment_that_times_out_is_given_up_and_everything_before_it_undone() -> anyhow::Result<()> {
-    let stack = Stack::start(impatient()).await?;
-    for service in ["timeout", "timeout_created", "timeout_late"] {
-        let placed = place(&stack, &order("MONITOR", 1, "pm_ok", service)).await?;
-        let cancelled = comes_to(&stack, &placed, "cancelled").await?;
-        assert_eq!(cancelled["reason"], json!({"code": "step_failed", "errorType": "Technical"}), "{service}");
-        assert_eq!(step(&cancelled, "shipping", "do")["status"], "failed", "{service}");
-        for name in ["shipping", "inventory", "payment"] {
-            assert_eq!(step(&cancelled, name, "undo")["status"], "done", "{service}");
-        }
-    }
-    books_balance(&stack).await
-}
-
-#[tokio::test]
-async fn a_payment_that_was_charged_although_it_timed_out_is_refunded() -> anyhow::Result<()> {
-    // The late charge comes long after the cancel, whatever else the machine does.
-    let stack = Stack::start(impatient().set(Service::Sandbox, "LATE_MS", "10000")).await?;
-    for method in ["pm_timeout", "pm_timeout_charged", "pm_timeout_late"] {
-        let placed = place(&stack, &order("MOUSE", 3, method, "standard")).await?;
-        let cancelled = comes_to(&stack, &placed, "cancelled").await?;
-        assert_eq!(step(&cancelled, "payment", "do")["status"], "failed", "{method}");
-        assert_eq!(step(&cancelled, "payment", "undo")["status"], "done", "{method}");
-    }
-    books_balance(&stack).await?;
-    let refunds = "select count(*) from sandbox.ledger where effect = 'refund' and account = 'shop'";
-    assert_eq!(stack.database.value(refunds).await?, json!(1), "only one of them had taken effect");
-    Ok(())
-}
-
-#[tokio::test]
-async fn third_parties_that_fail_for_a_while_are_tried_again() -> anyhow::Result<()> {
-    let stack = Stack::start(impatient()).await?;
-    let flaky = place(&stack, &order("MOUSE", 1, "pm_flaky_2", "flaky_2")).await?;
-    let limited = place(&stack, &order("MOUSE", 1, "pm_rate_limited", "standard")).await?;
-    let flaky = comes_to(&stack, &flaky, "completed").await?;
-    assert_eq!(step(&flaky, "payment", "do")["handlerAttempts"], 3);
-    assert_eq!(step(&flaky, "shipping", "do")["handlerAttempts"], 3);
-    let limited = comes_to(&stack, &limited, "completed").await?;
-    assert_eq!(step(&limited, "payment", "do")["handlerAttempts"], 3);
-    books_balance(&stack).await
-}
-
-#[tokio::test]
-async fn a_rejected_shipment_releases_the_stock_and_refunds() -> anyhow::Result<()> {
-    let stack = Stack::start(Settings::default()).await?;
-    let placed = place(&stack, &order("HEADSET", 1, "pm_ok", "rejected")).await?;
-    let cancelled = comes_to(&stack, &placed, "cancelled").await?;
-    assert_eq!(cancelled["reason"]["code"], "shipping.rejected");
-    assert!(step(&cancelled, "shipping", "undo").is_null(), "a rejection leaves nothing to undo");
-    books_balance(&stack).await
 }
 
 #[tokio::test]

@@ -1,0 +1,408 @@
+//! Runs a scenario on a shop: does its steps, looks, and takes back whatever it has broken.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures::future::try_join_all;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::observe::{Before, What, observe};
+use super::wire::Wire;
+use super::{Expected, Order, Scenario, Step, StockUp, Switch};
+use crate::eventually::{State, eventually};
+use crate::shop::{Act, Part, Shop, problem};
+use crate::stack::Service;
+use crate::stack::client::{Answer, Client};
+
+/// Longer than all attempts of a step on a busy machine.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// What follows an order's end: its books and its last message.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
+const ENDS: [&str; 3] = ["completed", "cancelled", "settled"];
+const ACTOR: &str = "scenario";
+
+/// An order that was accepted.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Placed {
+    pub order_id: String,
+    pub saga_id: String,
+    pub correlation_id: String,
+    /// Jaeger's page of its trace, where there is a Jaeger.
+    pub trace: Option<String>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Checked {
+    /// On the way, the name of the check; in the end, nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    pub what: What,
+    pub expected: String,
+    pub observed: String,
+}
+
+impl Checked {
+    pub fn is_as_expected(&self) -> bool {
+        self.expected == self.observed
+    }
+}
+
+/// What came of a scenario.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub scenario: String,
+    pub about: String,
+    pub seconds: f64,
+    pub orders: Vec<Placed>,
+    pub checks: Vec<Checked>,
+}
+
+impl Report {
+    pub fn is_as_expected(&self) -> bool {
+        self.checks.iter().all(Checked::is_as_expected)
+    }
+}
+
+/// What must be taken back when a scenario ends, however it ends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Broken {
+    Killed(Part),
+    Frozen(Part),
+    Switched(String),
+}
+
+/// Runs scenarios one after the other.
+pub struct Runner<'a> {
+    shop: &'a Shop,
+    broken: Mutex<BTreeSet<Broken>>,
+}
+
+struct Run<'a> {
+    runner: &'a Runner<'a>,
+    scenario: &'a Scenario,
+    before: Before,
+    wire: Option<Wire>,
+    last: Option<(Value, String)>,
+    answers: Vec<Answer>,
+    placed: Vec<Placed>,
+    checks: Vec<Checked>,
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(shop: &'a Shop) -> Self {
+        Runner { shop, broken: Mutex::default() }
+    }
+
+    /// Runs one. `tell` hears each step in words. What it broke is whole again when this returns; whoever drops it
+    /// half-way calls [`Runner::tidy`].
+    ///
+    /// # Errors
+    /// A step could not be done: the shop does not do what the scenario needs. What is seen is no error, whatever it is.
+    pub async fn run(&self, scenario: &Scenario, mut tell: impl FnMut(String)) -> anyhow::Result<Report> {
+        let begin = Instant::now();
+        let run = async {
+            let mut run = Run::new(self, scenario).await?;
+            for step in &scenario.steps {
+                let begin = Instant::now();
+                let told = run.take(step).await.with_context(|| format!("{}: {step:?}", scenario.name))?;
+                let seconds = begin.elapsed().as_secs_f64();
+                tell(if seconds < 1.0 { told } else { format!("{told} ({seconds:.1} s)") });
+            }
+            run.look(None, &scenario.expect).await?;
+            anyhow::Ok(run)
+        };
+        let done = run.await;
+        self.tidy().await?;
+        let Run { placed, checks, .. } = done?;
+        let (scenario, about) = (scenario.name.clone(), scenario.about.clone());
+        Ok(Report { scenario, about, seconds: begin.elapsed().as_secs_f64(), orders: placed, checks })
+    }
+
+    /// Takes back what is still broken.
+    ///
+    /// # Errors
+    /// It could not be taken back; the error says what is still broken.
+    pub async fn tidy(&self) -> anyhow::Result<()> {
+        loop {
+            let next = self.broken.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
+            match next {
+                None => return Ok(()),
+                Some(Broken::Killed(part)) => self.shop.act(part, Act::Start).await?,
+                Some(Broken::Frozen(part)) => self.shop.act(part, Act::Thaw).await?,
+                Some(Broken::Switched(name)) => self.shop.switch_off(&name).await?,
+            }
+        }
+    }
+
+    fn remember(&self, broken: Broken) {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).insert(broken);
+    }
+
+    fn forget(&self, broken: &Broken) {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).remove(broken);
+    }
+}
+
+impl<'a> Run<'a> {
+    async fn new(runner: &'a Runner<'a>, scenario: &'a Scenario) -> anyhow::Result<Self> {
+        let mut skus: Vec<String> = Vec::new();
+        for step in &scenario.steps {
+            match step {
+                Step::Place(order) => skus.push(order.sku.clone()),
+                // Its pieces are no change that the orders have made.
+                Step::StockUp(StockUp { sku, to }) => stock_up(runner.shop, sku, *to).await?,
+                _ => {}
+            }
+        }
+        skus.dedup();
+        let before = Before::look(runner.shop, &skus).await?;
+        let listens = |step: &Step| matches!(step, Step::Deliver(_) | Step::Withhold(_) | Step::Unreadable(_));
+        let wire = match scenario.steps.iter().any(listens) {
+            true => Some(Wire::listen(&runner.shop.at.broker).await?),
+            false => None,
+        };
+        let (answers, placed, checks) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Run { runner, scenario, before, wire, last: None, answers, placed, checks })
+    }
+
+    /// Takes one step, and says what it did.
+    async fn take(&mut self, step: &Step) -> anyhow::Result<String> {
+        let shop = self.runner.shop;
+        match step {
+            Step::Place(order) => self.place(order).await,
+            Step::Repeat => self.repeat().await,
+            Step::Await(status) => self.await_status(status).await,
+            Step::AwaitAsked(step) => self.await_asked(step).await,
+            Step::Cancel => self.cancel().await,
+            Step::Kill(part) => self.break_part(*part, Act::Kill).await,
+            Step::Freeze(part) => self.break_part(*part, Act::Freeze).await,
+            Step::Start(part) => self.mend_part(*part, Act::Start).await,
+            Step::Thaw(part) => self.mend_part(*part, Act::Thaw).await,
+            Step::Switch(Switch { name, rate, delay_ms }) => {
+                self.runner.remember(Broken::Switched(name.clone()));
+                shop.switch_on(name, *rate, *delay_ms, 1).await?;
+                Ok(format!("switch {name} on for {:.0} % of all requests", rate * 100.0))
+            }
+            Step::SwitchOff(name) => {
+                shop.switch_off(name).await?;
+                self.runner.forget(&Broken::Switched(name.clone()));
+                Ok(format!("switch {name} off"))
+            }
+            Step::Retry(step) => self.operate("retry", step).await,
+            Step::Settle(step) => self.operate("settle", step).await,
+            Step::StockUp(StockUp { sku, to }) => Ok(format!("{to} of {sku} can be ordered")),
+            Step::Withhold(message) => {
+                let (wire, saga) = self.wire()?;
+                wire.withhold(message, &saga, &format!("{}.commands", participant(message)?)).await?;
+                Ok(format!("take {message} out of its queue"))
+            }
+            Step::Deliver(deliver) => {
+                let (wire, saga) = self.wire()?;
+                wire.deliver(&deliver.message, &saga, deliver.id).await?;
+                Ok(match deliver.id {
+                    super::Id::Same => format!("deliver {} again", deliver.message),
+                    super::Id::New => format!("deliver {} again under a new id", deliver.message),
+                })
+            }
+            Step::Unreadable(participant) => {
+                let wire = self.wire.as_ref().context("a wire")?;
+                wire.send_unreadable(participant).await?;
+                Ok(format!("send {participant} what nobody can read"))
+            }
+            Step::Check(name) => {
+                let expected = self.scenario.check.get(name).with_context(|| format!("no check {name}"))?;
+                self.look(Some(name), expected).await?;
+                Ok(format!("look {name}"))
+            }
+        }
+    }
+
+    async fn place(&mut self, order: &Order) -> anyhow::Result<String> {
+        let body = order_body(order);
+        let key = format!("scenario-{:016x}", rand::random::<u64>());
+        let orders = self.runner.shop.client(Service::Order)?;
+        let keys: Vec<String> = (0..order.count).map(|number| format!("{key}-{number}")).collect();
+        let answers = match order.retry {
+            true => try_join_all(keys.iter().map(|key| post_until_taken(orders, &body, key))).await?,
+            false => try_join_all(keys.iter().map(|key| orders.post("/orders", &body, key))).await?,
+        };
+        self.last = keys.into_iter().next_back().map(|key| (body, key));
+        let Order { sku, quantity, payment, shipping, count, .. } = order;
+        let what = match count {
+            1 => format!("order {quantity} {sku} ({payment}, {shipping})"),
+            count => format!("order {quantity} {sku} ({payment}, {shipping}) {count} times at once"),
+        };
+        self.take_in(answers)?;
+        Ok(what)
+    }
+
+    async fn repeat(&mut self) -> anyhow::Result<String> {
+        let (body, key) = self.last.as_ref().context("nothing was ordered that could be repeated")?;
+        let orders = self.runner.shop.client(Service::Order)?;
+        let answer = post_until_taken(orders, body, key).await?;
+        self.take_in(vec![answer])?;
+        Ok("send the same order again, with the same key".to_owned())
+    }
+
+    /// Orders that were accepted, each once.
+    fn take_in(&mut self, answers: Vec<Answer>) -> anyhow::Result<()> {
+        for answer in answers {
+            if answer.status == 202 {
+                let text = |field: &str| answer.body[field].as_str().map(str::to_owned).context("an accepted order");
+                let order_id = text("orderId")?;
+                if self.placed.iter().all(|placed| placed.order_id != order_id) {
+                    let (saga_id, correlation_id) = (text("sagaId")?, text("correlationId")?);
+                    let trace = answer.body["links"]["trace"].as_str().map(str::to_owned);
+                    self.placed.push(Placed { order_id, saga_id, correlation_id, trace });
+                }
+            }
+            self.answers.push(answer);
+        }
+        Ok(())
+    }
+
+    async fn await_status(&self, status: &str) -> anyhow::Result<String> {
+        for placed in &self.placed {
+            let path = format!("/orders/{}", placed.order_id);
+            eventually(ENDS_WITHIN, &format!("order {} is {status}", placed.order_id), async || {
+                let seen = self.runner.shop.get(Service::Order, &path).await?.body;
+                let now = seen["status"].as_str().unwrap_or_default();
+                let reached = now == status || (status == "ended" && ENDS.contains(&now));
+                Ok(if reached { State::Reached(()) } else { State::pending(now) })
+            })
+            .await?;
+        }
+        Ok(format!("wait for {} {status}", if self.placed.len() == 1 { "it to be" } else { "all to be" }))
+    }
+
+    async fn await_asked(&self, step: &str) -> anyhow::Result<String> {
+        let path = format!("/orders/{}", self.only()?.order_id);
+        eventually(ENDS_WITHIN, &format!("{step} was asked"), async || {
+            let seen = self.runner.shop.get(Service::Order, &path).await?.body;
+            let steps = seen["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let asked = steps.iter().any(|row| row["step"] == step && row["status"] == "asked");
+            Ok(if asked { State::Reached(()) } else { State::pending(steps) })
+        })
+        .await?;
+        Ok(format!("wait until {step} was asked"))
+    }
+
+    async fn cancel(&self) -> anyhow::Result<String> {
+        for placed in &self.placed {
+            let path = format!("/orders/{}/cancel", placed.order_id);
+            let answer = self.runner.shop.client(Service::Order)?.post(&path, &json!({}), "cancel").await?;
+            if answer.status != 202 {
+                bail!("it cannot be cancelled: {}", problem(&answer));
+            }
+        }
+        Ok("cancel it, as its customer".to_owned())
+    }
+
+    async fn break_part(&self, part: Part, act: Act) -> anyhow::Result<String> {
+        self.runner.remember(broken(part, act));
+        self.runner.shop.act(part, act).await?;
+        Ok(format!("{act} {part}"))
+    }
+
+    async fn mend_part(&self, part: Part, act: Act) -> anyhow::Result<String> {
+        self.runner.shop.act(part, act).await?;
+        self.runner.forget(&broken(part, act.opposite()));
+        Ok(format!("{act} {part}"))
+    }
+
+    async fn operate(&self, verb: &str, step: &str) -> anyhow::Result<String> {
+        let path = format!("/ops/sagas/{}/{verb}", self.only()?.saga_id);
+        let body = json!({"step": step, "reason": format!("scenario {}", self.scenario.name), "actor": ACTOR});
+        let answer = self.runner.shop.client(Service::Order)?.ops_post(&path, &body).await?;
+        if answer.status != 200 {
+            bail!("the operator is refused: {}", problem(&answer));
+        }
+        Ok(format!("{verb} the undo of {step}, as an operator"))
+    }
+
+    /// Looks until what is expected is seen, or for so long that it will not be seen any more.
+    async fn look(&mut self, when: Option<&str>, expected: &Expected) -> anyhow::Result<()> {
+        let mut seen = Vec::new();
+        let looked = eventually(SEEN_WITHIN, "what is expected", async || {
+            seen = Vec::new();
+            for (what, expected) in expected {
+                let observed = observe(self.runner.shop, &self.before, &self.placed, &self.answers, *what).await?;
+                let (when, expected) = (when.map(str::to_owned), expected.clone());
+                seen.push(Checked { when, what: *what, expected, observed });
+            }
+            Ok(if seen.iter().all(Checked::is_as_expected) { State::Reached(()) } else { State::pending(&seen) })
+        });
+        let failed = looked.await.err();
+        if let Some(error) = failed.filter(|_| seen.len() < expected.len()) {
+            return Err(error);
+        }
+        self.checks.extend(seen);
+        Ok(())
+    }
+
+    fn only(&self) -> anyhow::Result<&Placed> {
+        self.placed.last().context("no order was accepted")
+    }
+
+    fn wire(&self) -> anyhow::Result<(&Wire, String)> {
+        Ok((self.wire.as_ref().context("a wire")?, self.only()?.saga_id.clone()))
+    }
+}
+
+/// Posts an order as a client does, for whom *not now* is no answer: the key makes repeating harmless.
+async fn post_until_taken(orders: &Client, body: &Value, key: &str) -> anyhow::Result<Answer> {
+    eventually(SEEN_WITHIN, "the order is accepted", async || {
+        let answer = orders.post("/orders", body, key).await?;
+        Ok(if answer.status == 503 { State::pending(answer.text) } else { State::Reached(answer) })
+    })
+    .await
+}
+
+fn broken(part: Part, act: Act) -> Broken {
+    if act == Act::Freeze { Broken::Frozen(part) } else { Broken::Killed(part) }
+}
+
+/// Who is asked by a command.
+fn participant(message: &str) -> anyhow::Result<&'static str> {
+    Ok(match message {
+        "CapturePayment" | "RefundPayment" => "payment",
+        "ReserveStock" | "ReleaseStock" => "inventory",
+        "CreateShipment" | "CancelShipment" => "shipping",
+        _ => bail!("{message} is no command"),
+    })
+}
+
+/// The body of an order, with an address that nobody has.
+pub fn order_body(order: &Order) -> Value {
+    let Order { sku, quantity, payment, shipping, .. } = order;
+    json!({
+        "customerId": "c-1",
+        "items": [{"sku": sku, "quantity": quantity}],
+        "paymentMethod": payment,
+        "shipping": {"service": shipping, "name": "Ada", "street": "Main Street 1", "city": "Berlin",
+                     "postalCode": "10115", "country": "DE"},
+    })
+}
+
+async fn stock_up(shop: &Shop, sku: &str, to: i64) -> anyhow::Result<()> {
+    let available = shop.get(Service::Inventory, &format!("/stock/{sku}")).await?.body["available"].as_i64();
+    let missing = to - available.context("how many pieces there are")?;
+    if missing < 0 {
+        bail!("{} pieces of {sku} can be ordered, and this needs {to}", to - missing);
+    }
+    if missing > 0 {
+        let key = format!("scenario-{:016x}", rand::random::<u64>());
+        let path = format!("/stock/{sku}/receipts");
+        let answer = shop.client(Service::Inventory)?.post(&path, &json!({"quantity": missing}), &key).await?;
+        if answer.status >= 300 {
+            bail!("no pieces are taken in: {}", problem(&answer));
+        }
+    }
+    Ok(())
+}

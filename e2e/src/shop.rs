@@ -1,0 +1,184 @@
+//! A running shop, seen from outside: five services over HTTP, the broker as its administrator, and a hand on every
+//! part that can be killed or frozen. Commands and scenarios work on it, whoever started it: `cargo saga up`,
+//! `docker compose up`, or a test.
+
+mod compose;
+pub mod control;
+pub mod native;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub use control::{Act, Control, Part};
+
+use crate::stack::Service;
+use crate::stack::client::{Answer, Client, send};
+
+/// Who started the shop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// `cargo saga up`.
+    Native,
+    /// `docker compose up`.
+    Compose,
+    /// A test.
+    #[value(skip)]
+    Test,
+}
+
+/// Where a service listens.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Listeners {
+    /// For everybody.
+    pub http: SocketAddr,
+    /// For operators.
+    pub ops: SocketAddr,
+}
+
+/// Where everything of a shop is, with what it takes to get in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Whereabouts {
+    pub origin: Origin,
+    pub services: BTreeMap<Service, Listeners>,
+    pub ops_token: String,
+    /// AMQP, as an administrator.
+    pub broker: String,
+    /// RabbitMQ's page, with the administrator's name and password in it.
+    pub broker_page: String,
+    pub postgres: String,
+    /// Jaeger's page, if there is one.
+    pub jaeger: Option<String>,
+    /// Where the services' logs are: a directory, or the command that shows them.
+    pub logs: String,
+    /// Where the data is, if it is ours to say.
+    pub data: Option<PathBuf>,
+}
+
+/// The shop.
+pub struct Shop {
+    pub at: Whereabouts,
+    clients: BTreeMap<Service, Client>,
+    control: Box<dyn Control>,
+}
+
+/// No shop runs, or not the one that was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotRunning(String);
+
+impl Shop {
+    /// # Errors
+    /// The HTTP client cannot be made.
+    pub fn new(at: Whereabouts, control: Box<dyn Control>) -> anyhow::Result<Self> {
+        let client = |(service, at_service): (&Service, &Listeners)| {
+            Client::new(at_service.http, at_service.ops, &at.ops_token).map(|client| (*service, client))
+        };
+        let clients = at.services.iter().map(client).collect::<anyhow::Result<_>>()?;
+        Ok(Shop { at, clients, control })
+    }
+
+    /// The shop that runs on this machine: the native one if there is one, else that of Docker Compose; or exactly
+    /// the one that is asked for.
+    ///
+    /// # Errors
+    /// [`NotRunning`], with how to start one.
+    pub async fn find(wanted: Option<Origin>) -> anyhow::Result<Self> {
+        if wanted != Some(Origin::Compose)
+            && let Some((at, control)) = native::find().await?
+        {
+            return Shop::new(at, Box::new(control));
+        }
+        if wanted != Some(Origin::Native)
+            && let Some((at, control)) = compose::find().await?
+        {
+            return Shop::new(at, Box::new(control));
+        }
+        let start = match wanted {
+            Some(Origin::Native) => "start one with `cargo saga up`",
+            Some(Origin::Compose) => "start one with `docker compose up --build`",
+            Some(Origin::Test) | None => "start one with `cargo saga up`, or with `docker compose up --build`",
+        };
+        bail!(NotRunning(format!("no shop is running: {start}")))
+    }
+
+    /// Requests to a service.
+    ///
+    /// # Errors
+    /// The shop has no such service.
+    pub fn client(&self, service: Service) -> anyhow::Result<&Client> {
+        self.clients.get(&service).with_context(|| format!("there is no {}", service.name()))
+    }
+
+    /// Asks a service for something and takes nothing but a success for an answer.
+    ///
+    /// # Errors
+    /// No answer came, or one that says what is wrong.
+    pub async fn get(&self, service: Service, path: &str) -> anyhow::Result<Answer> {
+        let answer = self.client(service)?.get(path).await;
+        let answer = answer.with_context(|| format!("{} does not answer", service.name()))?;
+        if answer.status >= 300 {
+            bail!("{} answers {path} with {}", service.name(), problem(&answer));
+        }
+        Ok(answer)
+    }
+
+    /// Switches a fault of the third parties on, for a share of all requests.
+    ///
+    /// # Errors
+    /// There is no such switch.
+    pub async fn switch_on(&self, name: &str, rate: f64, delay_ms: u32, seed: i64) -> anyhow::Result<()> {
+        let setting = json!({"rate": rate, "delayMs": delay_ms, "seed": seed});
+        self.switch(Method::PUT, name, Some(setting)).await
+    }
+
+    /// Switches it off.
+    ///
+    /// # Errors
+    /// There is no such switch.
+    pub async fn switch_off(&self, name: &str) -> anyhow::Result<()> {
+        self.switch(Method::DELETE, name, None).await
+    }
+
+    async fn switch(&self, method: Method, name: &str, setting: Option<Value>) -> anyhow::Result<()> {
+        let mut request = self.client(Service::Sandbox)?.request(method, &format!("/switches/{name}"));
+        if let Some(setting) = setting {
+            request = request.json(&setting);
+        }
+        let answer = send(request).await?;
+        if answer.status >= 300 {
+            bail!("the sandbox refuses the switch {name}: {}", problem(&answer));
+        }
+        Ok(())
+    }
+
+    /// Does something to a part, and waits until it is done.
+    ///
+    /// # Errors
+    /// It could not be done.
+    pub async fn act(&self, part: Part, act: Act) -> anyhow::Result<()> {
+        self.control.act(part, act).await.with_context(|| format!("{act} {part}"))
+    }
+}
+
+/// What a refusal says.
+pub fn problem(answer: &Answer) -> String {
+    let text = |field: &str| answer.body[field].as_str().map(str::to_owned);
+    let said: Vec<String> = [text("code"), text("detail")].into_iter().flatten().collect();
+    let errors = answer.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let errors = errors.iter().map(|error| {
+        let part = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
+        format!("; {}: {}", part("field"), part("message"))
+    });
+    match said.is_empty() {
+        true => format!("{} {}", answer.status, answer.text),
+        false => format!("{} {}{}", answer.status, said.join(": "), errors.collect::<String>()),
+    }
+}

@@ -1,0 +1,132 @@
+//! The scenarios of `cargo saga scenario`, each on a stack of its own. Afterwards the books must balance as well.
+
+use std::rc::Rc;
+
+use anyhow::{Context as _, ensure};
+use e2e::scenario::{Runner, find, names};
+use e2e::shop::{Act, Control, Listeners, Origin, Part, Shop, Whereabouts};
+use e2e::{Servers, Service, Settings, Stack};
+use futures::future::LocalBoxFuture;
+
+use crate::shop::{books_balance_with, patient};
+
+/// One test for each file, of the file's name.
+macro_rules! scenarios {
+    ($($test:ident),* $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $test() -> anyhow::Result<()> {
+                play(stringify!($test)).await
+            }
+        )*
+
+        const TESTS: &[&str] = &[$(stringify!($test)),*];
+    };
+}
+
+scenarios![
+    happy,
+    out_of_stock,
+    payment_declined,
+    payment_timeout,
+    payment_timeout_charged,
+    payment_timeout_late,
+    payment_flaky,
+    payment_rate_limited,
+    shipping_flaky,
+    shipping_timeout,
+    shipping_timeout_created,
+    shipping_timeout_late,
+    shipping_rejected,
+    refund_fails,
+    cancel_fails_settled,
+    customer_cancel_payment,
+    customer_cancel_inventory,
+    customer_cancel_shipping,
+    duplicate_message,
+    late_answer,
+    undo_before_do,
+    broker_down,
+    service_down,
+    database_down,
+    last_piece,
+    poison_message,
+];
+
+#[test]
+fn every_scenario_is_a_test() {
+    let tests: Vec<String> = TESTS.iter().map(|test| test.replace('_', "-")).collect();
+    assert_eq!(tests, names().collect::<Vec<_>>());
+}
+
+async fn play(test: &str) -> anyhow::Result<()> {
+    let name = test.replace('_', "-");
+    let scenario = find(&name)?.pop().context("a scenario of this name")?;
+    // Who kills a server has one of his own.
+    let kills = matches!(test, "broker_down" | "database_down");
+    let servers = if kills { Some(Servers::start().await?) } else { None };
+    // On a busy machine a third party that answers may take longer than a second; one that does not is given up.
+    let mut settings = if test.contains("timeout") { giving_up() } else { patient() };
+    if let Some(servers) = &servers {
+        settings = settings.on(servers.coordinates());
+    }
+    let hands = Hands { stack: Rc::new(Stack::start(settings).await?), servers };
+    let stack = hands.stack.clone();
+    let shop = Shop::new(whereabouts(&stack)?, Box::new(hands))?;
+    let mut told = Vec::new();
+    let report = Runner::new(&shop).run(&scenario, |step| told.push(step)).await?;
+    let wrong: Vec<_> = report.checks.iter().filter(|check| !check.is_as_expected()).collect();
+    ensure!(wrong.is_empty(), "{name}: {wrong:#?} after {told:#?}");
+    books_balance_with(&stack, i64::from(test == "poison_message")).await
+}
+
+/// Two seconds for each attempt, and what is late comes after the last of them.
+fn giving_up() -> Settings {
+    let settings =
+        Settings::default().set(Service::Sandbox, "TIMEOUT_MS", "4000").set(Service::Sandbox, "LATE_MS", "15000");
+    settings.set(Service::Payment, "CALL_TIMEOUT_MS", "2000").set(Service::Shipping, "CALL_TIMEOUT_MS", "2000")
+}
+
+fn whereabouts(stack: &Stack) -> anyhow::Result<Whereabouts> {
+    let listeners = |service: Service| {
+        let client = stack.process(service).client()?;
+        let address = |url: String| url.trim_start_matches("http://").parse().context("an address");
+        anyhow::Ok((service, Listeners { http: address(client.url())?, ops: address(client.ops_url())? }))
+    };
+    Ok(Whereabouts {
+        origin: Origin::Test,
+        services: Service::ALL.into_iter().map(listeners).collect::<anyhow::Result<_>>()?,
+        ops_token: stack.order().client()?.ops_token().to_owned(),
+        broker: stack.vhost.url("administrator"),
+        broker_page: String::new(),
+        postgres: String::new(),
+        jaeger: None,
+        logs: stack.directory().display().to_string(),
+        data: None,
+    })
+}
+
+/// Reaches into the processes of a test.
+struct Hands {
+    stack: Rc<Stack>,
+    servers: Option<Servers>,
+}
+
+impl Control for Hands {
+    fn act(&self, part: Part, act: Act) -> LocalBoxFuture<'_, anyhow::Result<()>> {
+        Box::pin(async move {
+            let servers = || self.servers.as_ref().context("this test shares its servers with others");
+            match (part, act) {
+                (Part::Service(service), Act::Kill) => self.stack.process(service).kill().await,
+                (Part::Service(service), Act::Start) => self.stack.process(service).restart().await,
+                (Part::Service(service), Act::Freeze) => self.stack.process(service).pause(),
+                (Part::Service(service), Act::Thaw) => self.stack.process(service).resume(),
+                (Part::Postgres, Act::Kill) => servers()?.postgres.kill().await,
+                (Part::Postgres, Act::Start) => servers()?.postgres.start().await,
+                (Part::Rabbitmq, Act::Kill) => servers()?.broker.kill().await,
+                (Part::Rabbitmq, Act::Start) => servers()?.broker.start().await,
+                (Part::Postgres | Part::Rabbitmq, _) => anyhow::bail!("no scenario freezes a server"),
+            }
+        })
+    }
+}
