@@ -4,9 +4,9 @@ mod cargo;
 pub(crate) mod prepare;
 pub(crate) mod say;
 pub(crate) mod servers;
-pub(crate) mod test;
 #[cfg(feature = "stack")]
-pub(crate) mod up;
+pub(crate) mod shop;
+pub(crate) mod test;
 
 use std::env;
 use std::process::ExitCode;
@@ -18,6 +18,20 @@ use say::say;
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
+
+/// What a shell reports when there is nothing that a command could work on.
+#[cfg(feature = "stack")]
+const NOT_RUNNING: u8 = 3;
+
+/// Says what went wrong, and how that ends a command.
+pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
+    say(format!("{error:#}"));
+    #[cfg(feature = "stack")]
+    if error.is::<e2e::shop::NotRunning>() {
+        return ExitCode::from(NOT_RUNNING);
+    }
+    ExitCode::FAILURE
+}
 
 /// Does the work, or drops it when someone asks us to end: what it started ends with it.
 pub(crate) async fn until_interrupted(

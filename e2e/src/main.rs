@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Runs the order saga on a private PostgreSQL and RabbitMQ: found on this machine, started on free loopback ports,
-/// and stopped again whatever happens.
+/// Starts an order saga, breaks it and looks at it: on a PostgreSQL and a RabbitMQ of its own, or on those of
+/// `docker compose up`.
 #[derive(Parser)]
-#[command(bin_name = "cargo saga", version, after_help = EXAMPLES)]
+#[command(name = "operable-saga", bin_name = "cargo saga", version, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -17,19 +17,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    Test(cli::test::Arguments),
     #[cfg(feature = "stack")]
-    Up(cli::up::Arguments),
+    #[command(flatten)]
+    Shop(cli::shop::Verb),
+    Test(cli::test::Arguments),
     Servers(cli::servers::Arguments),
     Prepare(cli::prepare::Arguments),
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo saga up                       the shop, until Ctrl-C
+  cargo saga demo                     start it and be shown around
+  cargo saga up                       start it, until Ctrl-C
+  cargo saga order                    place an order and wait for its end
+  cargo saga scenario                 what can be broken
+  cargo saga timeline ID              what happened to an order
   cargo saga test                     every test of the workspace
-  cargo saga test -- -p e2e declined  the end-to-end tests that have `declined` in their name
-  cargo saga prepare                  after a query or a table has changed";
+  cargo saga prepare                  after a query or a table has changed
+
+Ends with: 0 done, and as expected; 1 something failed; 2 wrong usage; 3 no shop is running; 4 not as expected (an
+order ended otherwise, a scenario saw something else); 130 interrupted.";
 
 // Everything runs on the main thread: children are told when the thread that started them ends.
 #[tokio::main(flavor = "current_thread")]
@@ -37,12 +44,9 @@ async fn main() -> ExitCode {
     let done = match Arguments::parse().verb {
         Verb::Test(arguments) => cli::until_interrupted(cli::test::run(arguments)).await,
         #[cfg(feature = "stack")]
-        Verb::Up(arguments) => cli::up::run(arguments).await,
+        Verb::Shop(verb) => Box::pin(cli::shop::run(verb)).await,
         Verb::Servers(arguments) => cli::until_interrupted(cli::servers::run(arguments)).await,
         Verb::Prepare(arguments) => cli::until_interrupted(cli::prepare::run(arguments)).await,
     };
-    done.unwrap_or_else(|error| {
-        cli::say::say(format!("{error:#}"));
-        ExitCode::FAILURE
-    })
+    done.unwrap_or_else(|error| cli::failed(&error))
 }

@@ -2,23 +2,18 @@
 //! compilers and tests.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use e2e::workspace;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::process::Command;
 
 /// How long it may take to leave after an interruption.
 const LEAVES_WITHIN: Duration = Duration::from_secs(3);
-
-/// The workspace that this program was built from.
-pub(crate) fn workspace() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().unwrap_or(package)
-}
 
 /// A call of cargo, to be completed by the caller.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {

@@ -9,10 +9,10 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use clap::Args;
-use e2e::Servers;
 use e2e::servers::{Coordinates, migrate};
+use e2e::{Servers, workspace};
 
-use crate::cli::cargo::{cargo, run_well, workspace};
+use crate::cli::cargo::{cargo, run_well};
 use crate::cli::ensure_servers;
 use crate::cli::say::{say, timed};
 

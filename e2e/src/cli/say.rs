@@ -1,19 +1,32 @@
-//! What the command line tells people: on standard error, one line each. A reader who went away is no reason to panic:
-//! the servers would be left running.
+//! What the command line tells people while it works: on standard error, one line each. A reader who went away is no
+//! reason to panic: the servers would be left running.
 
 use std::fmt::Display;
 use std::io::Write as _;
-use std::time::Instant;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+/// How often long work says that it still goes on.
+const STILL: Duration = Duration::from_secs(10);
 
 /// Says one line.
 pub(crate) fn say(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "saga: {line}");
+    let _ = writeln!(anstream::stderr(), "saga: {line}");
 }
 
-/// Does something, then says what was done and how long it took.
+/// Does something, then says what was done and how long it took; meanwhile, now and then, what is waited for.
 pub(crate) async fn timed<T>(what: impl Display, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let begin = Instant::now();
-    let done = work.await?;
+    let mut still = interval_at(begin + STILL, STILL);
+    still.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    tokio::pin!(work);
+    let done = loop {
+        tokio::select! {
+            done = &mut work => break done?,
+            _ = still.tick() => say(format!("... {what}: not yet, {:.0} s so far", begin.elapsed().as_secs_f64())),
+        }
+    };
     say(format!("{what} ({:.1} s)", begin.elapsed().as_secs_f64()));
     Ok(done)
 }

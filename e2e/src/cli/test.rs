@@ -4,10 +4,10 @@ use std::fs;
 use std::process::ExitCode;
 
 use clap::Args;
-use e2e::Servers;
 use e2e::servers::VARIABLE;
+use e2e::{Servers, workspace};
 
-use crate::cli::cargo::{cargo, run as run_cargo, run_well, workspace};
+use crate::cli::cargo::{cargo, run as run_cargo, run_well};
 use crate::cli::ensure_servers;
 use crate::cli::say::{say, timed};
 

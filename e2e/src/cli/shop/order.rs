@@ -1,0 +1,167 @@
+//! `saga order` and `saga cancel`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use e2e::scenario::{self, order_body};
+use e2e::shop::problem;
+use e2e::stack::Service;
+use e2e::stack::client::send;
+use e2e::{Shop, State, eventually};
+use futures::future::try_join_all;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::show::{BAD, GOOD, TITLE, WARNING, columns, show, show_json, styled};
+use super::{Exit, On, resolve};
+
+/// Places an order and waits for its end.
+///
+/// Ends with 0 if the order was shipped, with 4 if it ended otherwise.
+#[derive(Args)]
+#[command(after_help = "\
+Payment methods: pm_ok, pm_declined, pm_timeout, pm_timeout_charged, pm_timeout_late, pm_flaky_2, pm_rate_limited,
+                 pm_refund_fails
+Shipping:        standard, rejected, timeout, timeout_created, timeout_late, flaky_2, cancel_fails
+Products:        KEYBOARD, MOUSE, MONITOR, HEADSET, LAST_ONE (one piece), UNICORN (none)
+
+Examples:
+  cargo saga order
+  cargo saga order UNICORN
+  cargo saga order MOUSE --quantity 3 --payment pm_flaky_2 --correlation-id my-first")]
+pub(crate) struct OrderArguments {
+    /// What is ordered.
+    #[arg(default_value = "KEYBOARD")]
+    sku: String,
+    /// How many pieces.
+    #[arg(long, short, default_value_t = 1)]
+    quantity: i64,
+    /// How it is paid: a value of the sandbox, see below.
+    #[arg(long, default_value = "pm_ok")]
+    payment: String,
+    /// How it is sent: a value of the sandbox, see below.
+    #[arg(long, default_value = "standard")]
+    shipping: String,
+    /// So many orders at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    count: u16,
+    /// Find it again by this in logs and in Jaeger; without it, the order's id.
+    #[arg(long)]
+    correlation_id: Option<String>,
+    /// The idempotency key; without it, a new one.
+    #[arg(long)]
+    key: Option<String>,
+    /// Do not wait for the end.
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    on: On,
+}
+
+/// Cancels an order, as its customer.
+///
+/// Ends with 0 if it is being undone, with 4 if it is too late for that.
+#[derive(Args)]
+pub(crate) struct CancelArguments {
+    /// The id of the order, or its correlation id.
+    id: String,
+    #[command(flatten)]
+    on: On,
+}
+
+const ENDS_WITHIN: Duration = Duration::from_secs(90);
+
+pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode> {
+    let shop = Shop::find(arguments.on.on).await?;
+    let OrderArguments { sku, quantity, payment, shipping, count, correlation_id, key, no_wait, on } = arguments;
+    let count = usize::from(count);
+    let body = order_body(&scenario::Order { sku, quantity, payment, shipping, count, ..scenario::Order::default() });
+    let key = key.unwrap_or_else(|| format!("cli-{:016x}", rand::random::<u64>()));
+    let placed = try_join_all((0..count).map(|number| {
+        let key = if count == 1 { key.clone() } else { format!("{key}-{number}") };
+        place(&shop, &body, key, correlation_id.clone())
+    }))
+    .await?;
+    let orders = match no_wait {
+        true => placed,
+        false => try_join_all(placed.iter().map(|placed| end(&shop, placed))).await?,
+    };
+    if on.json {
+        show_json(&orders)?;
+    } else {
+        for order in &orders {
+            tell(order);
+        }
+    }
+    let shipped = no_wait || orders.iter().all(|order| order["status"] == "completed");
+    Ok(if shipped { Exit::Good } else { Exit::Otherwise }.into())
+}
+
+pub(crate) async fn cancel(arguments: CancelArguments) -> anyhow::Result<ExitCode> {
+    let shop = Shop::find(arguments.on.on).await?;
+    let id = resolve(&shop, &arguments.id).await?;
+    let answer = shop.client(Service::Order)?.post(&format!("/orders/{id}/cancel"), &json!({}), "cancel").await?;
+    if arguments.on.json {
+        show_json(&answer.body)?;
+    } else if answer.status == 202 {
+        show(format!("order {id} is {}", answer.body["status"].as_str().unwrap_or("being cancelled")));
+        show(format!("next  cargo saga timeline {id}"));
+    } else {
+        show(styled(BAD, problem(&answer)));
+    }
+    Ok(if answer.status == 202 { Exit::Good } else { Exit::Otherwise }.into())
+}
+
+async fn place(shop: &Shop, body: &Value, key: String, correlation_id: Option<String>) -> anyhow::Result<Value> {
+    let mut request = shop.client(Service::Order)?.request(Method::POST, "/orders").header("Idempotency-Key", key);
+    if let Some(correlation_id) = correlation_id {
+        request = request.header("X-Correlation-Id", correlation_id);
+    }
+    let answer = send(request.json(body)).await.context("the order service does not answer")?;
+    if answer.status != 202 {
+        bail!("the order is refused: {}", problem(&answer));
+    }
+    Ok(answer.body)
+}
+
+/// The order as it has ended, or as it waits for a person.
+async fn end(shop: &Shop, placed: &Value) -> anyhow::Result<Value> {
+    let id = placed["orderId"].as_str().context("the id of an accepted order")?;
+    let path = format!("/orders/{id}");
+    eventually(
+        ENDS_WITHIN,
+        &format!("order {id} has ended (`cargo saga timeline {id}` shows how far it is)"),
+        async || {
+            let seen = shop.get(Service::Order, &path).await?.body;
+            let under_way = ["pending", "cancelling"].iter().any(|status| seen["status"] == *status);
+            Ok(if under_way { State::pending(seen["status"].clone()) } else { State::Reached(seen) })
+        },
+    )
+    .await
+}
+
+/// Shows an order for people.
+fn tell(order: &Value) {
+    let text = |field: &str| order[field].as_str().unwrap_or_default().to_owned();
+    let status = text("status");
+    let style = match status.as_str() {
+        "completed" => GOOD,
+        "needs_attention" => WARNING,
+        "pending" | "cancelling" => TITLE,
+        _ => BAD,
+    };
+    let reason = order["reason"]["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+    let mut rows = vec![
+        ["order".to_owned(), text("orderId")],
+        ["status".to_owned(), format!("{}{reason}", styled(style, &status))],
+        ["saga".to_owned(), text("sagaId")],
+        ["correlation id".to_owned(), text("correlationId")],
+    ];
+    if let Some(trace) = order["links"]["trace"].as_str() {
+        rows.push(["trace".to_owned(), trace.to_owned()]);
+    }
+    rows.push(["next".to_owned(), format!("cargo saga timeline {}", text("orderId"))]);
+    columns(rows);
+}

@@ -1,0 +1,71 @@
+//! `saga status`: what runs, where, and whether it is well.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use e2e::Shop;
+use e2e::stack::Service;
+use futures::future::join_all;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::places::places;
+use super::show::{BAD, GOOD, WARNING, columns, show_json, styled};
+use super::{Exit, On};
+
+/// Shows what runs, where it is, and whether it is well.
+///
+/// Ends with 0 if every service is ready, with 1 if one is not, with 3 if nothing runs.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    on: On,
+}
+
+#[derive(Serialize)]
+struct Health {
+    service: Service,
+    /// `ready`, `not ready` or `away`.
+    status: &'static str,
+    /// What is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    because: Option<String>,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let shop = Shop::find(arguments.on.on).await?;
+    let health = join_all(shop.at.services.keys().map(|service| look(&shop, *service))).await;
+    let all_well = health.iter().all(|health| health.status == "ready");
+    if arguments.on.json {
+        show_json(&serde_json::json!({"shop": shop.at, "health": health}))?;
+    } else {
+        places(&shop.at);
+        columns(health.iter().map(|Health { service, status, because }| {
+            let style = match *status {
+                "ready" => GOOD,
+                "not ready" => WARNING,
+                _ => BAD,
+            };
+            [service.name().to_owned(), styled(style, status), because.clone().unwrap_or_default()]
+        }));
+    }
+    Ok(if all_well { Exit::Good } else { Exit::Failed }.into())
+}
+
+async fn look(shop: &Shop, service: Service) -> Health {
+    let answer = match shop.client(service) {
+        Ok(client) => client.ops_get("/health/ready").await,
+        Err(error) => Err(error),
+    };
+    let (status, because) = match answer {
+        Ok(answer) if answer.status == 200 => ("ready", None),
+        Ok(answer) => ("not ready", Some(waiting(&answer.body))),
+        Err(error) => ("away", Some(format!("{error:#}"))),
+    };
+    Health { service, status, because }
+}
+
+/// Which parts are not as they should be.
+fn waiting(health: &Value) -> String {
+    health["detail"].as_str().map_or_else(|| health.to_string(), str::to_owned)
+}
