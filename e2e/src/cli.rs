@@ -41,7 +41,7 @@ pub(crate) async fn until_interrupted(
         done = work => done,
         asked = interrupted() => {
             asked?;
-            say("interrupted, everything is being stopped");
+            say("interrupted, cleaning up");
             Ok(ExitCode::from(INTERRUPTED))
         }
     }

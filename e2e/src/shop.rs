@@ -175,7 +175,7 @@ pub fn problem(answer: &Answer) -> String {
     let errors = answer.body["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
     let errors = errors.iter().map(|error| {
         let part = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
-        format!("; {}: {}", part("field"), part("message"))
+        format!("; {}: {}", part("path"), part("message"))
     });
     match said.is_empty() {
         true => format!("{} {}", answer.status, answer.text),

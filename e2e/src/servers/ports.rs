@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use rand::Rng as _;
@@ -43,6 +44,27 @@ pub fn pick(count: usize) -> io::Result<Vec<u16>> {
         return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "no free port on loopback"));
     }
     held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+/// The ports that this file remembers, if all of them are free, else new ones: so that a URL that somebody has written
+/// down stays true where it can.
+///
+/// # Errors
+/// No free port was found.
+pub(crate) fn pick_again(file: &Path, count: usize) -> io::Result<Vec<u16>> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let last: Vec<u16> = text.split_whitespace().filter_map(|port| port.parse().ok()).collect();
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_free = |port: &u16| !given.contains(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    if last.len() == count && last.iter().all(is_free) {
+        given.extend(&last);
+        return Ok(last);
+    }
+    drop(given);
+    let new = pick(count)?;
+    let text: Vec<String> = new.iter().map(u16::to_string).collect();
+    fs::write(file, text.join(" "))?;
+    Ok(new)
 }
 
 fn first_ephemeral() -> u16 {

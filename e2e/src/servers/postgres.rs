@@ -60,7 +60,7 @@ impl Postgres {
         }
         let mut more = 1..TRIES;
         loop {
-            postgres.port = ports::pick(1)?[0];
+            postgres.port = ports::pick_again(&postgres.directory.path().join("postgres.ports"), 1)?[0];
             match postgres.start().await {
                 Err(error) if error.to_string().contains("could not bind") && more.next().is_some() => {}
                 started => return started.map(|()| postgres),

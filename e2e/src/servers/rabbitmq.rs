@@ -62,7 +62,8 @@ impl RabbitMq {
         broker.write_cookie()?;
         let mut more = 1..TRIES;
         loop {
-            let [amqp, distribution, management, epmd] = ports::pick(4)?[..] else {
+            let remembered = broker.directory.path().join("rabbitmq.ports");
+            let [amqp, distribution, management, epmd] = ports::pick_again(&remembered, 4)?[..] else {
                 bail!("four ports were asked for")
             };
             broker.ports = Ports { amqp, distribution, management, epmd };

@@ -193,7 +193,7 @@ async fn clients_who_send_slowly_or_do_not_read_hold_nobody_up() -> anyhow::Resu
     // Who sends nothing more is told so, and let go.
     let mut answer = String::new();
     drop(tokio::time::timeout(Duration::from_secs(20), slow.swap_remove(19).read_to_string(&mut answer)).await?);
-    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("\"retryable\":true"), "{answer}");
     Ok(())
 }
 

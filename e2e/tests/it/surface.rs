@@ -25,8 +25,10 @@ async fn every_service_describes_its_interface_and_has_a_page_for_it() -> anyhow
         for path in paths {
             assert!(known.contains(path), "{service:?} {path}: {known:?}");
         }
-        let page = process.get("/docs/").await?;
-        assert!(page.status == 200 && page.text.contains("swagger"), "{service:?}: {}", page.status);
+        for path in ["/docs/", "/"] {
+            let page = process.get(path).await?;
+            assert!(page.status == 200 && page.text.contains("swagger"), "{service:?} {path}: {}", page.status);
+        }
         for path in ["/ops/sagas", "/metrics", "/health/ready"] {
             assert_eq!(process.get(path).await?.status, 404, "{service:?} {path} is not for everybody");
         }

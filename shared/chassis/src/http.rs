@@ -11,7 +11,8 @@ use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::get;
 use futures::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
@@ -56,7 +57,9 @@ impl Front {
     pub fn service(&self, name: &str, routes: OpenApiRouter) -> Router {
         let (routes, description) = routes.split_for_parts();
         let description = description::complete(name, description);
-        self.cover(routes.merge(SwaggerUi::new("/docs").url("/openapi.json", description)))
+        // Whoever opens the bare address in a browser wants to know what there is.
+        let start = get(async || Redirect::temporary("/docs"));
+        self.cover(routes.route("/", start).merge(SwaggerUi::new("/docs").url("/openapi.json", description)))
     }
 
     /// Waits until every request that has begun is finished, also those whose client has left.

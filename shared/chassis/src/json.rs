@@ -119,7 +119,8 @@ pub(crate) async fn read_body(request: Request) -> Result<Bytes, Problem> {
         Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "request.malformed", "the body ended early")),
         Err(_) => {
             let detail = "the body did not arrive in time";
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request.timeout", detail))
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request.timeout", detail)
+                .retry_after(Duration::from_secs(1)))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `saga status`: what runs, where, and whether it is well.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -65,7 +66,21 @@ async fn look(shop: &Shop, service: Service) -> Health {
     Health { service, status, because }
 }
 
-/// Which parts are not as they should be.
+/// Which loops do not work, each reason once.
 fn waiting(health: &Value) -> String {
-    health["detail"].as_str().map_or_else(|| health.to_string(), str::to_owned)
+    let loops = health["loops"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for one in loops.iter().filter(|one| one["state"] != "working") {
+        let reason = one["reason"].as_str().unwrap_or("has not begun");
+        reasons.entry(reason.to_owned()).or_default().push(one["name"].as_str().unwrap_or_default());
+    }
+    if health["database"] != "up" {
+        reasons.entry("is away".to_owned()).or_default().push("database");
+    }
+    if reasons.is_empty() {
+        return health["detail"].as_str().map_or_else(|| health.to_string(), str::to_owned);
+    }
+    let told: Vec<String> =
+        reasons.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", "))).collect();
+    told.join("; ")
 }

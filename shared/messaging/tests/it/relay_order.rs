@@ -85,6 +85,24 @@ async fn a_return_after_a_confirm_that_never_came_is_told_by_its_own_message() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn between_aggregates_of_one_transaction_no_order_is_kept() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let spy = Spy::on(&site, EVENTS, "#").await?;
+    let _relay = site.relay(quick_relay());
+    // One transaction; what was appended first cannot leave yet, and what comes after it does not wait.
+    site.append(&[unroutable("a", "first"), event("b", "second"), event("a", "third")]).await?;
+    spy.saw(1).await?;
+    assert_eq!(spy.texts().await?[0], "second");
+    bind_nobody(&wire.channel).await?;
+    site.counted("outbox", 0).await?;
+    let published: Vec<(String,)> =
+        site.rows("select payload->>'text' from outbox_history order by published_at, id").await?;
+    assert_eq!(published[0].0, "second", "the first of the transaction came after it: {published:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_wait_behind_the_failed_row_of_their_aggregate_and_nobody_elses_do() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;

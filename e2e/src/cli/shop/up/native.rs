@@ -25,6 +25,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often everything is looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often a start looks for other ports.
+const TRIES: usize = 3;
 /// Who ran so long before it died begins again with the first pause.
 const STABLE: Duration = Duration::from_secs(60);
 
@@ -55,14 +57,38 @@ pub(super) async fn start(how: &How) -> anyhow::Result<Native> {
         timed("the services are built", run_well(build)),
     )?;
     let coordinates = servers.coordinates();
-    let (_, (), jaeger) = tokio::try_join!(
+    tokio::try_join!(
         Vhost::create(&coordinates, NAME),
         timed("all migrations are applied", migrate(&coordinates, NAME)),
-        start_jaeger(program.as_deref(), ports, servers.directory()),
     )?;
+    let mut ports = ports;
+    let mut more = 1..TRIES;
+    loop {
+        match start_on(how, ports, program.as_deref(), &coordinates).await {
+            Ok((at, processes, jaeger)) => return Ok(Native { at, processes, jaeger, servers }),
+            // Somebody took a port since we looked.
+            Err(error) if ports.are_taken() && more.next().is_some() => {
+                say(format!("{error:#}"));
+                ports = Ports::choose(how.ports)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+type Started = (Whereabouts, Vec<(Service, Process)>, Option<Jaeger>);
+
+/// Jaeger and the services, on these ports.
+async fn start_on(
+    how: &How,
+    ports: Ports,
+    program: Option<&Path>,
+    coordinates: &Coordinates,
+) -> anyhow::Result<Started> {
+    let jaeger = start_jaeger(program, ports, &coordinates.directory).await?;
     let otlp = jaeger.as_ref().map(Jaeger::endpoint).or_else(|| how.otlp.clone());
-    let at = whereabouts(&coordinates, ports, jaeger.as_ref());
-    let recipes = recipes(&coordinates, &at, otlp.as_deref(), how.release)?;
+    let at = whereabouts(coordinates, ports, jaeger.as_ref());
+    let recipes = recipes(coordinates, &at, otlp.as_deref(), how.release)?;
     let processes = timed("all five services are ready", async {
         try_join_all(
             recipes
@@ -71,7 +97,7 @@ pub(super) async fn start(how: &How) -> anyhow::Result<Native> {
         )
         .await
     });
-    Ok(Native { at, processes: processes.await?, jaeger, servers })
+    Ok((at, processes.await?, jaeger))
 }
 
 async fn start_jaeger(program: Option<&Path>, ports: Ports, directory: &Path) -> anyhow::Result<Option<Jaeger>> {

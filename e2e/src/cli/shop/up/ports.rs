@@ -65,6 +65,11 @@ impl Ports {
         (JAEGER_PAGE + self.shift, JAEGER_OTLP + self.shift)
     }
 
+    /// Whether somebody has one of them.
+    pub(super) fn are_taken(self) -> bool {
+        self.taken().is_some()
+    }
+
     /// The first that somebody else has, and who needs it.
     fn taken(self) -> Option<(&'static str, u16)> {
         let services = Service::ALL.into_iter().flat_map(|service| {
