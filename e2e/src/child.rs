@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{ChildStdout, Command};
 use tokio::sync::watch;
@@ -119,6 +119,10 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        // Who is killed cannot end its own children.
+        if self.farewell == Signal::SIGKILL && self.exit().is_none() {
+            let _ = killpg(self.pid, Signal::SIGKILL);
+        }
         // A stopped process takes no other signal than KILL before it is continued.
         self.signal(self.farewell);
         self.signal(Signal::SIGCONT);

@@ -30,7 +30,7 @@ pub struct Settings {
     #[arg(long, env = "TIMEOUT_MS", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(..=60_000))]
     timeout_ms: u64,
     /// When a late request takes effect, in milliseconds after it came: by default after all attempts of its caller
-    #[arg(long, env = "LATE_MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
+    #[arg(long, env = "LATE_MS", default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     late_ms: u64,
 }
 

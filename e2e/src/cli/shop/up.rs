@@ -46,6 +46,9 @@ pub(crate) struct How {
     /// Build and run with optimizations.
     #[arg(long)]
     release: bool,
+    /// Take the programs as they were built last.
+    #[arg(long)]
+    no_build: bool,
     /// Fetch missing servers without asking. `CI=true` does the same.
     #[arg(long)]
     yes: bool,

@@ -48,13 +48,9 @@ pub(super) async fn start(how: &How) -> anyhow::Result<Native> {
     if let Some(program) = program.as_ref().filter(|program| !program.is_file()) {
         bail!("there is no program {}: JAEGER names it", program.display());
     }
-    let mut build = cargo(&["build", "--workspace", "--bins"]);
-    if how.release {
-        build.arg("--release");
-    }
     let (servers, ()) = tokio::try_join!(
         timed("PostgreSQL and RabbitMQ are ready", Servers::start_named(native::NAME, how.fresh)),
-        timed("the services are built", run_well(build)),
+        build(how),
     )?;
     let coordinates = servers.coordinates();
     tokio::try_join!(
@@ -74,6 +70,17 @@ pub(super) async fn start(how: &How) -> anyhow::Result<Native> {
             Err(error) => return Err(error),
         }
     }
+}
+
+async fn build(how: &How) -> anyhow::Result<()> {
+    if how.no_build {
+        return Ok(());
+    }
+    let mut build = cargo(&["build", "--workspace", "--bins"]);
+    if how.release {
+        build.arg("--release");
+    }
+    timed("the services are built", run_well(build)).await
 }
 
 type Started = (Whereabouts, Vec<(Service, Process)>, Option<Jaeger>);

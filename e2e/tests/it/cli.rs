@@ -1,0 +1,169 @@
+//! The command line as a person uses it: starts a shop of its own, plays on it, loses its supervisor, and leaves nothing
+//! behind.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use e2e::{Servers, State, eventually};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const STARTED_WITHIN: Duration = Duration::from_secs(60);
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+/// A place for one shop, removed with everything in it.
+struct Place(PathBuf);
+
+/// What a command said, and how it ended.
+struct Said {
+    code: Option<i32>,
+    text: String,
+    errors: String,
+}
+
+impl Place {
+    fn new() -> anyhow::Result<Place> {
+        let base = Servers::of_this_run()?.directory.parent().context("a directory of this run")?.to_owned();
+        let place = base.join(format!("cli-{:08x}", rand::random::<u32>()));
+        fs::create_dir(&place)?;
+        Ok(Place(place))
+    }
+
+    fn saga(&self, arguments: &[&str]) -> anyhow::Result<Said> {
+        let output = self.command(arguments).output()?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Said { code: output.status.code(), text: text(output.stdout), errors: text(output.stderr) })
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_saga"));
+        command.args(arguments).env("SAGA_STATE", &self.0).env_remove("JAEGER").stdin(Stdio::null());
+        command
+    }
+
+    /// Every program that works for this shop: its pid and its command.
+    fn programs(&self) -> Vec<String> {
+        let mark = format!("SAGA_STATE_DIRECTORY={}", self.0.join("up").display());
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        pids.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok())
+            .filter(|pid| {
+                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes())
+            })
+            .map(|pid| {
+                let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                format!("{pid} {}", command.replace('\0', " "))
+            })
+            .collect()
+    }
+
+    /// Whether nothing runs here any more. Who was killed may need a moment to be gone.
+    async fn is_left(&self) -> anyhow::Result<()> {
+        eventually(GONE_WITHIN, "nothing is left running", async || {
+            let programs = self.programs();
+            Ok(if programs.is_empty() { State::Reached(()) } else { State::pending(programs) })
+        })
+        .await
+    }
+
+    /// The program that keeps the shop up.
+    fn supervisor(&self) -> anyhow::Result<i32> {
+        let lock = self.0.join("up/lock");
+        let owner = fs::metadata(&lock)?;
+        let locks = fs::read_to_string("/proc/locks")?;
+        let inode = std::os::unix::fs::MetadataExt::ino(&owner);
+        let line = locks.lines().find(|line| line.contains("WRITE") && line.contains(&format!(":{inode} ")));
+        let pid = line.and_then(|line| line.split_whitespace().nth(4)).context("nobody has the lock")?;
+        Ok(pid.parse()?)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.saga(&["down", "--on", "native"]);
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn json(said: &Said) -> anyhow::Result<Value> {
+    serde_json::from_str(&said.text).with_context(|| format!("no JSON: {} {}", said.text, said.errors))
+}
+
+fn ended(said: &Said, code: i32) -> anyhow::Result<()> {
+    ensure!(said.code == Some(code), "{:?} in place of {code}: {} {}", said.code, said.text, said.errors);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_nothing() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let nothing = place.saga(&["order", "--on", "native"])?;
+    ended(&nothing, 3)?;
+    assert!(nothing.errors.contains("cargo saga up"), "{}", nothing.errors);
+    ended(&place.saga(&["frobnicate"])?, 2)?;
+
+    ended(&place.saga(&["up", "--detach", "--no-build"])?, 0)?;
+    let status = place.saga(&["status", "--on", "native", "--json"])?;
+    ended(&status, 0)?;
+    assert_eq!(json(&status)?["health"].as_array().map(Vec::len), Some(5));
+    let again = place.saga(&["up", "--no-build"])?;
+    ended(&again, 1)?;
+    assert!(again.errors.contains("running already"), "{}", again.errors);
+
+    let shipped = place.saga(&["order", "MOUSE", "--correlation-id", "mine", "--on", "native", "--json"])?;
+    ended(&shipped, 0)?;
+    assert_eq!(json(&shipped)?[0]["status"], "completed");
+    ended(&place.saga(&["cancel", "mine", "--on", "native"])?, 4)?;
+    let undone = place.saga(&["order", "UNICORN", "--on", "native"])?;
+    ended(&undone, 4)?;
+    assert!(undone.text.contains("inventory.out_of_stock") && !undone.text.contains('\u{1b}'), "{}", undone.text);
+    let timeline = place.saga(&["timeline", "mine", "--on", "native"])?;
+    ended(&timeline, 0)?;
+    assert!(timeline.text.contains("CapturePayment") && timeline.text.contains("StockReserved"), "{}", timeline.text);
+    ended(&place.saga(&["scenario", "service-down", "--on", "native"])?, 0)?;
+    ended(&place.saga(&["switch", "carrier_slow", "0.5", "--on", "native"])?, 0)?;
+    ended(&place.saga(&["switch", "nonsense", "--on", "native"])?, 1)?;
+
+    // Whoever kept the shop up dies; the next one finds the data, and clears away what still runs.
+    kill(Pid::from_raw(place.supervisor()?), Signal::SIGKILL)?;
+    ended(&place.saga(&["status", "--on", "native"])?, 3)?;
+    ended(&place.saga(&["up", "--detach", "--no-build"])?, 0)?;
+    let kept = place.saga(&["timeline", "mine", "--on", "native", "--json"])?;
+    assert_eq!(json(&kept)?["order"]["status"], "completed");
+
+    ended(&place.saga(&["down", "--on", "native"])?, 0)?;
+    ended(&place.saga(&["status", "--on", "native"])?, 3)?;
+    place.is_left().await
+}
+
+#[tokio::test]
+async fn an_interruption_stops_everything() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    for moment in [While::ItStarts, While::ItRuns] {
+        let output = fs::File::create(place.0.join("output"))?;
+        let mut up = place.command(&["up", "--no-build"]).stdout(output.try_clone()?).stderr(output).spawn()?;
+        eventually(STARTED_WITHIN, "it is the moment", async || {
+            let reached = match moment {
+                While::ItStarts => !place.programs().is_empty(),
+                While::ItRuns => place.0.join("up/control.sock").exists(),
+            };
+            Ok(if reached { State::Reached(()) } else { State::pending(place.programs()) })
+        })
+        .await?;
+        kill(Pid::from_raw(i32::try_from(up.id())?), Signal::SIGINT)?;
+        let status = up.wait()?;
+        let said = fs::read_to_string(place.0.join("output"))?;
+        assert_eq!(status.code(), Some(130), "{said}");
+        place.is_left().await.context(said)?;
+    }
+    Ok(())
+}
+
+enum While {
+    ItStarts,
+    ItRuns,
+}
