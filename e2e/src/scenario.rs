@@ -216,7 +216,7 @@ fn read(name: &str, text: &str) -> anyhow::Result<Scenario> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Scenario, all_scenarios, find, names};
+    use super::{all_scenarios, find, names};
     use crate::workspace;
 
     #[test]
@@ -225,14 +225,6 @@ mod tests {
         let files: BTreeSet<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
         assert_eq!(files, names().map(|name| format!("{name}.toml")).collect());
         assert!(all_scenarios().unwrap().iter().all(|scenario| !scenario.expect.is_empty()));
-    }
-
-    #[test]
-    fn the_readme_lists_every_scenario_as_its_file_tells_it() {
-        let readme = std::fs::read_to_string(workspace().join("README.md")).unwrap();
-        for Scenario { name, about, .. } in all_scenarios().unwrap() {
-            assert!(readme.contains(&format!("| `{name}` | {about} |")), "{name}: {about}");
-        }
     }
 
     #[test]

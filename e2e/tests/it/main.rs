@@ -7,6 +7,7 @@ mod logs;
 mod messages;
 mod outages;
 mod races;
+mod readme;
 mod saga;
 mod scenarios;
 mod shop;
