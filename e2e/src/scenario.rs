@@ -200,7 +200,11 @@ pub fn find(name: &str) -> anyhow::Result<Vec<Scenario>> {
     Ok(found)
 }
 
-fn read(name: &str, text: &str) -> anyhow::Result<Scenario> {
+/// A scenario from the text of its file.
+///
+/// # Errors
+/// It is not as it must be.
+pub fn read(name: &str, text: &str) -> anyhow::Result<Scenario> {
     let scenario: Scenario = toml::from_str(text).with_context(|| format!("e2e/scenarios/{name}.toml"))?;
     for step in &scenario.steps {
         if let Step::Check(check) = step

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use anyhow::{Context as _, ensure};
-use e2e::scenario::{Runner, find, names};
+use e2e::scenario::{Runner, find, names, read};
 use e2e::shop::{Act, Control, Listeners, Origin, Part, Shop, Whereabouts};
 use e2e::{Servers, Service, Settings, Stack};
 use futures::future::LocalBoxFuture;
 
-use crate::shop::{books_balance_with, patient};
+use crate::shop::{books_balance_with, comes_to, order, patient, place};
 
 /// One test for each file, of the file's name.
 macro_rules! scenarios {
@@ -57,6 +57,22 @@ scenarios![
 fn every_scenario_is_a_test() {
     let tests: Vec<String> = TESTS.iter().map(|test| test.replace('_', "-")).collect();
     assert_eq!(tests, names().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_a_scenario_broke_is_whole_again_when_it_fails() -> anyhow::Result<()> {
+    let steps = r#"{ freeze = "inventory" }, { kill = "payment" }, { switch = { name = "carrier_slow" } }, { retry = "payment" }"#;
+    let scenario = read("broken", &format!("about = ''\nsteps = [{steps}]\n[expect]\norder = 'completed'"))?;
+    let hands = Hands { stack: Rc::new(Stack::start(Settings::default()).await?), servers: None };
+    let stack = hands.stack.clone();
+    let shop = Shop::new(whereabouts(&stack)?, Box::new(hands))?;
+    let failed = Runner::new(&shop).run(&scenario, drop).await.unwrap_err().to_string();
+    assert!(failed.contains("Retry"), "nobody was asked whose payment could be retried: {failed}");
+    let switches = stack.sandbox().get("/switches").await?;
+    assert_eq!(switches.body["switches"].as_array().map(Vec::len), Some(0), "{}", switches.text);
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    books_balance_with(&stack, 0).await
 }
 
 async fn play(test: &str) -> anyhow::Result<()> {
