@@ -4,7 +4,10 @@
 
 mod observe;
 mod run;
+mod runner;
+mod tell;
 mod wire;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +15,8 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 pub use observe::What;
-pub use run::{Checked, Placed, Report, Runner, order_body};
+pub use run::order_body;
+pub use runner::{Checked, Placed, Report, Runner};
 
 use crate::shop::Part;
 

@@ -1,16 +1,13 @@
-//! Runs a scenario on a shop: does its steps, looks, and takes back whatever it has broken.
+//! One run of a scenario on a shop: does its steps, and looks.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::future::try_join_all;
-use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
-use super::observe::{Before, What, observe};
+use super::observe::{Before, observe};
+use super::runner::{Broken, Checked, Placed, Runner};
 use super::wire::Wire;
 use super::{Expected, Order, Scenario, Step, StockUp, Switch};
 use crate::eventually::{State, eventually};
@@ -25,132 +22,20 @@ const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const ENDS: [&str; 3] = ["completed", "cancelled", "settled"];
 const ACTOR: &str = "scenario";
 
-/// An order that was accepted.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Placed {
-    pub order_id: String,
-    pub saga_id: String,
-    pub correlation_id: String,
-    /// Jaeger's page of its trace, where there is a Jaeger.
-    pub trace: Option<String>,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, Serialize)]
-pub struct Checked {
-    /// On the way, the name of the check; in the end, nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub when: Option<String>,
-    pub what: What,
-    pub expected: String,
-    pub observed: String,
-}
-
-impl Checked {
-    pub fn is_as_expected(&self) -> bool {
-        self.expected == self.observed
-    }
-}
-
-/// What came of a scenario.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    pub scenario: String,
-    pub about: String,
-    pub seconds: f64,
-    pub orders: Vec<Placed>,
-    pub checks: Vec<Checked>,
-}
-
-impl Report {
-    pub fn is_as_expected(&self) -> bool {
-        self.checks.iter().all(Checked::is_as_expected)
-    }
-}
-
-/// What must be taken back when a scenario ends, however it ends.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Broken {
-    Killed(Part),
-    Frozen(Part),
-    Switched(String),
-}
-
-/// Runs scenarios one after the other.
-pub struct Runner<'a> {
-    shop: &'a Shop,
-    broken: Mutex<BTreeSet<Broken>>,
-}
-
-struct Run<'a> {
+/// One run of a scenario.
+pub(super) struct Run<'a> {
     runner: &'a Runner<'a>,
     scenario: &'a Scenario,
     before: Before,
     wire: Option<Wire>,
     last: Option<(Value, String)>,
     answers: Vec<Answer>,
-    placed: Vec<Placed>,
-    checks: Vec<Checked>,
-}
-
-impl<'a> Runner<'a> {
-    pub fn new(shop: &'a Shop) -> Self {
-        Runner { shop, broken: Mutex::default() }
-    }
-
-    /// Runs one. `tell` hears each step in words. What it broke is whole again when this returns; whoever drops it
-    /// half-way calls [`Runner::tidy`].
-    ///
-    /// # Errors
-    /// A step could not be done: the shop does not do what the scenario needs. What is seen is no error, whatever it is.
-    pub async fn run(&self, scenario: &Scenario, mut tell: impl FnMut(String)) -> anyhow::Result<Report> {
-        let begin = Instant::now();
-        let run = async {
-            let mut run = Run::new(self, scenario).await?;
-            for step in &scenario.steps {
-                let begin = Instant::now();
-                let told = run.take(step).await.with_context(|| format!("{}: {step:?}", scenario.name))?;
-                let seconds = begin.elapsed().as_secs_f64();
-                tell(if seconds < 1.0 { told } else { format!("{told} ({seconds:.1} s)") });
-            }
-            run.look(None, &scenario.expect).await?;
-            anyhow::Ok(run)
-        };
-        let done = run.await;
-        self.tidy().await?;
-        let Run { placed, checks, .. } = done?;
-        let (scenario, about) = (scenario.name.clone(), scenario.about.clone());
-        Ok(Report { scenario, about, seconds: begin.elapsed().as_secs_f64(), orders: placed, checks })
-    }
-
-    /// Takes back what is still broken.
-    ///
-    /// # Errors
-    /// It could not be taken back; the error says what is still broken.
-    pub async fn tidy(&self) -> anyhow::Result<()> {
-        loop {
-            let next = self.broken.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
-            match next {
-                None => return Ok(()),
-                Some(Broken::Killed(part)) => self.shop.act(part, Act::Start).await?,
-                Some(Broken::Frozen(part)) => self.shop.act(part, Act::Thaw).await?,
-                Some(Broken::Switched(name)) => self.shop.switch_off(&name).await?,
-            }
-        }
-    }
-
-    fn remember(&self, broken: Broken) {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).insert(broken);
-    }
-
-    fn forget(&self, broken: &Broken) {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).remove(broken);
-    }
+    pub(super) placed: Vec<Placed>,
+    pub(super) checks: Vec<Checked>,
 }
 
 impl<'a> Run<'a> {
-    async fn new(runner: &'a Runner<'a>, scenario: &'a Scenario) -> anyhow::Result<Self> {
+    pub(super) async fn new(runner: &'a Runner<'a>, scenario: &'a Scenario) -> anyhow::Result<Self> {
         let mut skus: Vec<String> = Vec::new();
         for step in &scenario.steps {
             match step {
@@ -171,8 +56,8 @@ impl<'a> Run<'a> {
         Ok(Run { runner, scenario, before, wire, last: None, answers, placed, checks })
     }
 
-    /// Takes one step, and says what it did.
-    async fn take(&mut self, step: &Step) -> anyhow::Result<String> {
+    /// Takes one step.
+    pub(super) async fn take(&mut self, step: &Step) -> anyhow::Result<()> {
         let shop = self.runner.shop;
         match step {
             Step::Place(order) => self.place(order).await,
@@ -186,44 +71,34 @@ impl<'a> Run<'a> {
             Step::Thaw(part) => self.mend_part(*part, Act::Thaw).await,
             Step::Switch(Switch { name, rate, delay_ms }) => {
                 self.runner.remember(Broken::Switched(name.clone()));
-                shop.switch_on(name, *rate, *delay_ms, 1).await?;
-                Ok(format!("switch {name} on for {:.0} % of all requests", rate * 100.0))
+                shop.switch_on(name, *rate, *delay_ms, 1).await
             }
             Step::SwitchOff(name) => {
                 shop.switch_off(name).await?;
                 self.runner.forget(&Broken::Switched(name.clone()));
-                Ok(format!("switch {name} off"))
+                Ok(())
             }
             Step::Retry(step) => self.operate("retry", step).await,
             Step::Settle(step) => self.operate("settle", step).await,
-            Step::StockUp(StockUp { sku, to }) => Ok(format!("{to} of {sku} can be ordered")),
+            // Done before the stock was looked at.
+            Step::StockUp(_) => Ok(()),
             Step::Withhold(message) => {
                 let (wire, saga) = self.wire()?;
-                wire.withhold(message, &saga, &format!("{}.commands", participant(message)?)).await?;
-                Ok(format!("take {message} out of its queue"))
+                wire.withhold(message, &saga, &format!("{}.commands", participant(message)?)).await
             }
             Step::Deliver(deliver) => {
                 let (wire, saga) = self.wire()?;
-                wire.deliver(&deliver.message, &saga, deliver.id).await?;
-                Ok(match deliver.id {
-                    super::Id::Same => format!("deliver {} again", deliver.message),
-                    super::Id::New => format!("deliver {} again under a new id", deliver.message),
-                })
+                wire.deliver(&deliver.message, &saga, deliver.id).await
             }
-            Step::Unreadable(participant) => {
-                let wire = self.wire.as_ref().context("a wire")?;
-                wire.send_unreadable(participant).await?;
-                Ok(format!("send {participant} what nobody can read"))
-            }
+            Step::Unreadable(participant) => self.wire.as_ref().context("a wire")?.send_unreadable(participant).await,
             Step::Check(name) => {
                 let expected = self.scenario.check.get(name).with_context(|| format!("no check {name}"))?;
-                self.look(Some(name), expected).await?;
-                Ok(format!("look {name}"))
+                self.look(Some(name), expected).await
             }
         }
     }
 
-    async fn place(&mut self, order: &Order) -> anyhow::Result<String> {
+    async fn place(&mut self, order: &Order) -> anyhow::Result<()> {
         let body = order_body(order);
         let key = format!("scenario-{:016x}", rand::random::<u64>());
         let orders = self.runner.shop.client(Service::Order)?;
@@ -233,21 +108,14 @@ impl<'a> Run<'a> {
             false => try_join_all(keys.iter().map(|key| orders.post("/orders", &body, key))).await?,
         };
         self.last = keys.into_iter().next_back().map(|key| (body, key));
-        let Order { sku, quantity, payment, shipping, count, .. } = order;
-        let what = match count {
-            1 => format!("order {quantity} {sku} ({payment}, {shipping})"),
-            count => format!("order {quantity} {sku} ({payment}, {shipping}) {count} times at once"),
-        };
-        self.take_in(answers)?;
-        Ok(what)
+        self.take_in(answers)
     }
 
-    async fn repeat(&mut self) -> anyhow::Result<String> {
+    async fn repeat(&mut self) -> anyhow::Result<()> {
         let (body, key) = self.last.as_ref().context("nothing was ordered that could be repeated")?;
         let orders = self.runner.shop.client(Service::Order)?;
         let answer = post_until_taken(orders, body, key).await?;
-        self.take_in(vec![answer])?;
-        Ok("send the same order again, with the same key".to_owned())
+        self.take_in(vec![answer])
     }
 
     /// Orders that were accepted, each once.
@@ -267,7 +135,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn await_status(&self, status: &str) -> anyhow::Result<String> {
+    async fn await_status(&self, status: &str) -> anyhow::Result<()> {
         for placed in &self.placed {
             let path = format!("/orders/{}", placed.order_id);
             eventually(ENDS_WITHIN, &format!("order {} is {status}", placed.order_id), async || {
@@ -278,10 +146,10 @@ impl<'a> Run<'a> {
             })
             .await?;
         }
-        Ok(format!("wait for {} {status}", if self.placed.len() == 1 { "it to be" } else { "all to be" }))
+        Ok(())
     }
 
-    async fn await_asked(&self, step: &str) -> anyhow::Result<String> {
+    async fn await_asked(&self, step: &str) -> anyhow::Result<()> {
         let path = format!("/orders/{}", self.only()?.order_id);
         eventually(ENDS_WITHIN, &format!("{step} was asked"), async || {
             let seen = self.runner.shop.get(Service::Order, &path).await?.body;
@@ -289,11 +157,10 @@ impl<'a> Run<'a> {
             let asked = steps.iter().any(|row| row["step"] == step && row["status"] == "asked");
             Ok(if asked { State::Reached(()) } else { State::pending(steps) })
         })
-        .await?;
-        Ok(format!("wait until {step} was asked"))
+        .await
     }
 
-    async fn cancel(&self) -> anyhow::Result<String> {
+    async fn cancel(&self) -> anyhow::Result<()> {
         for placed in &self.placed {
             let path = format!("/orders/{}/cancel", placed.order_id);
             let answer = self.runner.shop.client(Service::Order)?.post(&path, &json!({}), "cancel").await?;
@@ -301,33 +168,32 @@ impl<'a> Run<'a> {
                 bail!("it cannot be cancelled: {}", problem(&answer));
             }
         }
-        Ok("cancel it, as its customer".to_owned())
+        Ok(())
     }
 
-    async fn break_part(&self, part: Part, act: Act) -> anyhow::Result<String> {
+    async fn break_part(&self, part: Part, act: Act) -> anyhow::Result<()> {
         self.runner.remember(broken(part, act));
-        self.runner.shop.act(part, act).await?;
-        Ok(format!("{act} {part}"))
+        self.runner.shop.act(part, act).await
     }
 
-    async fn mend_part(&self, part: Part, act: Act) -> anyhow::Result<String> {
+    async fn mend_part(&self, part: Part, act: Act) -> anyhow::Result<()> {
         self.runner.shop.act(part, act).await?;
         self.runner.forget(&broken(part, act.opposite()));
-        Ok(format!("{act} {part}"))
+        Ok(())
     }
 
-    async fn operate(&self, verb: &str, step: &str) -> anyhow::Result<String> {
+    async fn operate(&self, verb: &str, step: &str) -> anyhow::Result<()> {
         let path = format!("/ops/sagas/{}/{verb}", self.only()?.saga_id);
         let body = json!({"step": step, "reason": format!("scenario {}", self.scenario.name), "actor": ACTOR});
         let answer = self.runner.shop.client(Service::Order)?.ops_post(&path, &body).await?;
         if answer.status != 200 {
             bail!("the operator is refused: {}", problem(&answer));
         }
-        Ok(format!("{verb} the undo of {step}, as an operator"))
+        Ok(())
     }
 
     /// Looks until what is expected is seen, or for so long that it will not be seen any more.
-    async fn look(&mut self, when: Option<&str>, expected: &Expected) -> anyhow::Result<()> {
+    pub(super) async fn look(&mut self, when: Option<&str>, expected: &Expected) -> anyhow::Result<()> {
         let mut seen = Vec::new();
         let looked = eventually(SEEN_WITHIN, "what is expected", async || {
             seen = Vec::new();

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 const STARTED_WITHIN: Duration = Duration::from_secs(60);
-const GONE_WITHIN: Duration = Duration::from_secs(2);
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A place for one shop, removed with everything in it.
 struct Place(PathBuf);
