@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Build and run with optimizations.
     #[arg(long)]
     release: bool,
-    /// Install missing servers with apt-get; needs root. `CI=true` does the same.
+    /// Fetch missing servers without asking, into a private folder; nothing is installed. `CI=true` does the same.
     #[arg(long)]
     yes: bool,
     /// Forget the data of the last time: orders, stock, everything.

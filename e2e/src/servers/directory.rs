@@ -158,7 +158,7 @@ fn lock(directory: &Path) -> anyhow::Result<File> {
 }
 
 /// Where all state directories of this user stand: where `SAGA_STATE` says, else in the user's cache.
-fn base() -> anyhow::Result<PathBuf> {
+pub(super) fn base() -> anyhow::Result<PathBuf> {
     let us = geteuid();
     let named = env::var_os("SAGA_STATE").filter(|path| !path.is_empty()).map(PathBuf::from);
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
