@@ -10,8 +10,7 @@ mod unpack;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -84,6 +83,12 @@ impl Packages {
     pub async fn take(report: &dyn Fn(String)) -> anyhow::Result<Self> {
         let platform = Platform::here();
         let place = place(&platform)?;
+        if place.to_string_lossy().contains(char::is_whitespace) {
+            bail!(
+                "RabbitMQ's scripts cannot run from {}, which has a space in it: name another folder with SAGA_STATE",
+                place.display()
+            );
+        }
         make(&place)?;
         let lock = File::create(place.join("lock"))?;
         let mut has_told = false;
@@ -229,15 +234,9 @@ fn megabytes(bytes: u64) -> u64 {
     bytes.div_ceil(1_000_000)
 }
 
-/// Makes a directory that everybody may read, whatever the umask: as root, apt and the servers run as others.
+/// Makes a directory that apt and the servers, which run as others when we are root, may read.
 fn make(path: &Path) -> anyhow::Result<()> {
-    let what = || format!("making {}", path.display());
-    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
-    for directory in missing.into_iter().rev() {
-        DirBuilder::new().mode(0o755).create(directory).with_context(what)?;
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).with_context(what)?;
-    }
-    Ok(())
+    directory::make_for_all(path, 0o755)
 }
 
 #[cfg(test)]
