@@ -89,14 +89,14 @@ impl Programs {
     fn check_versions(&self) -> anyhow::Result<()> {
         let mut postgres = Command::new(self.postgres.directory.join("postgres"));
         postgres.arg("--version").envs(self.postgres.root.environment());
-        Product::Postgres.check(&first_line(&mut postgres)?)?;
+        Product::Postgres.check(&first_line(&mut postgres, &self.postgres.root)?)?;
         let version = match version_in_path(&self.rabbitmq.server) {
             Some(version) => version,
             None => {
                 // Answers without a running node.
                 let mut control = Command::new(self.rabbitmq.server.with_file_name("rabbitmqctl"));
                 control.arg("version").env("PATH", &self.rabbitmq.path).envs(self.rabbitmq.root.environment());
-                first_line(&mut control)?
+                first_line(&mut control, &self.rabbitmq.root)?
             }
         };
         Product::RabbitMq.check(&version)
@@ -109,11 +109,12 @@ fn version_in_path(script: &Path) -> Option<String> {
     real.iter().find_map(|part| part.to_str()?.strip_prefix("rabbitmq_server-").map(str::to_owned))
 }
 
-fn first_line(command: &mut Command) -> anyhow::Result<String> {
+fn first_line(command: &mut Command, root: &Root) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("running {}", command.get_program().display()))?;
     if !output.status.success() {
-        let (program, errors) = (command.get_program().display(), String::from_utf8_lossy(&output.stderr));
-        bail!("{program} does not run ({}): {}", output.status, errors.trim());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let (program, errors, advice) = (command.get_program().display(), errors.trim(), root.advice(&errors));
+        bail!("{program} does not run ({}): {errors}{advice}", output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
 }
@@ -125,7 +126,7 @@ fn find_postgres(root: &Root) -> Option<PostgresPrograms> {
     debian.sort();
     let mut candidates: Vec<PathBuf> = debian.into_iter().rev().map(|(_, path)| path).collect();
     if root.is_machine() {
-        candidates.extend(first_line(Command::new("pg_config").arg("--bindir")).ok().map(PathBuf::from));
+        candidates.extend(first_line(Command::new("pg_config").arg("--bindir"), root).ok().map(PathBuf::from));
         candidates.extend(on_path("postgres").and_then(|found| found.parent().map(Path::to_owned)));
     }
     let has_both = |bin: &PathBuf| bin.join("initdb").exists() && bin.join("postgres").exists();

@@ -34,7 +34,8 @@ impl Root {
         }
         // Debian has them in one folder for each architecture, like x86_64-linux-gnu.
         let places = ["usr/lib", "lib"].into_iter().flat_map(|place| subdirectories(&self.join(place)));
-        let of_architecture = |path: &PathBuf| path.to_string_lossy().contains("-linux-gnu");
+        let of_architecture =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-linux-gnu"));
         let joined = env::join_paths(places.filter(of_architecture)).ok()?.into_string().ok()?;
         Some(("LD_LIBRARY_PATH".to_owned(), joined))
     }
@@ -52,9 +53,15 @@ impl Root {
         output + &advice
     }
 
-    fn advice(&self, output: &str) -> String {
-        let lacks =
-            ["error while loading shared libraries", "cannot open shared object", "failed to execute", ": not found"];
+    /// What to do about a program that failed with this output, as sentences to append to it.
+    pub(crate) fn advice(&self, output: &str) -> String {
+        let lacks = [
+            "error while loading shared libraries",
+            "cannot open shared object",
+            "failed to execute",
+            ": not found",
+            "does not exist",
+        ];
         if output.contains("Permission denied") {
             return ". As root, the servers run as another user: it must be able to reach the folder that SAGA_STATE \
                     names, and everything in it"

@@ -65,7 +65,10 @@ impl Apt {
     pub(super) async fn simulate(&self, package: &str) -> anyhow::Result<String> {
         let simulated = self.apt_get(&["-q", "-s", "--no-install-recommends", "install", package]).await;
         simulated.with_context(|| {
-            format!("apt-get cannot tell what {package} needs: are its sources reachable, and do they have it?")
+            format!(
+                "apt-get cannot tell what {package} needs (are its sources reachable, and do they have it? Ubuntu has \
+                 RabbitMQ in its component universe)"
+            )
         })
     }
 
