@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,6 @@ pub struct Plan {
     servers: Vec<Server>,
     /// All of their packages, as apt-get takes them.
     wanted: BTreeSet<String>,
-    /// What a run that was killed has not downloaded yet.
     bytes: u64,
 }
 
@@ -101,7 +101,7 @@ impl Packages {
         }
         reap(&place, Manner::AtOnce).await?;
         let packages = Packages { place, platform, _lock: lock };
-        packages.clear(&["apt", "roots"])?;
+        packages.clear()?;
         Ok(packages)
     }
 
@@ -113,7 +113,7 @@ impl Packages {
         report(format!("asking apt-get of {} for its lists of packages", self.platform.name));
         let begin = Instant::now();
         let apt = Apt::new(&self.place, &self.work())?;
-        apt.update().await?;
+        apt.update().await;
         report(format!("the lists are read ({:.1} s)", begin.elapsed().as_secs_f64()));
         let installed = apt.installed().await?;
         let mut servers = Vec::new();
@@ -135,20 +135,19 @@ impl Packages {
         self.place.join("work")
     }
 
-    fn clear(&self, folders: &[&str]) -> anyhow::Result<()> {
-        for path in folders.iter().map(|folder| self.work().join(folder)).filter(|path| path.exists()) {
-            fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+    /// Nothing of a broken fetch is used again: apt would take a damaged package of the right size for whole.
+    fn clear(&self) -> anyhow::Result<()> {
+        match fs::remove_dir_all(self.work()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).context("removing what a fetch left"),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
 impl Drop for Packages {
     fn drop(&mut self) {
-        // What was downloaded whole stays for the next try; a refused or failed plan needs nothing else again.
-        let _ = self.clear(&["apt", "roots"]);
-        let _ = fs::remove_dir(self.work().join("debs"));
-        let _ = fs::remove_dir(self.work());
+        // A program that is just ending may still write: what is left goes with the next fetch.
+        let _ = self.clear();
     }
 }
 
@@ -172,7 +171,7 @@ impl Plan {
             let (name, place) = (product.name(), place.display());
             report(format!("{name} is unpacked into {place} ({:.1} s)", begin.elapsed().as_secs_f64()));
         }
-        fs::remove_dir_all(self.packages.work()).context("removing the downloaded packages")
+        Ok(())
     }
 
     /// Unpacks a server aside, and gives it its name when it is whole and can run.
@@ -223,10 +222,9 @@ async fn tell_progress(debs: &Path, bytes: u64, report: &dyn Fn(String)) -> Infa
         let files = fs::read_dir(debs).into_iter().flatten().flatten();
         files.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
     };
-    let before = present();
     loop {
         sleep(NEWS).await;
-        report(format!("  {} of {} MB", megabytes(present().saturating_sub(before)), megabytes(bytes)));
+        report(format!("  {} of {} MB", megabytes(present()), megabytes(bytes)));
     }
 }
 

@@ -38,6 +38,7 @@ impl Apt {
              Dir::State::status \"{folder}/status\";\n\
              Dir::Cache \"{folder}/cache\";\n\
              Dir::Log \"{folder}\";\n\
+             Acquire::Retries \"3\";\n\
              Acquire::Languages \"none\";\n\
              Acquire::IndexTargets::deb-src::Sources::DefaultEnabled \"false\";\n\
              #clear APT::Update::Pre-Invoke;\n\
@@ -55,10 +56,8 @@ impl Apt {
     }
 
     /// Reads the lists of all sources. One that fails is no error: the others may have what is needed.
-    pub(super) async fn update(&self) -> anyhow::Result<()> {
-        let _ = fs::remove_file(self.log());
+    pub(super) async fn update(&self) {
         let _ = self.apt_get(&["-qq", "update"]).await;
-        Ok(())
     }
 
     /// What the installation of a package on an empty machine would bring.
@@ -72,12 +71,12 @@ impl Apt {
         })
     }
 
-    /// The URIs and sizes of packages that are not downloaded yet.
+    /// The URIs and sizes of packages.
     pub(super) async fn locate(&self, packages: &BTreeSet<String>) -> anyhow::Result<String> {
         self.apt_get(&[&["-qq", "--print-uris", "download"], &names(packages)[..]].concat()).await
     }
 
-    /// Downloads packages, and checks them against the signed lists; one that is there already is only checked.
+    /// Downloads packages, and checks them against the signed lists.
     pub(super) async fn download(&self, packages: &BTreeSet<String>) -> anyhow::Result<()> {
         self.apt_get(&[&["-qq", "download"], &names(packages)[..]].concat()).await.map(drop)
     }
