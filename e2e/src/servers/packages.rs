@@ -198,7 +198,7 @@ impl fmt::Display for Plan {
         let servers = self.servers.iter().map(each).collect::<Vec<_>>().join(" and ");
         let (count, size, from) = (self.wanted.len(), megabytes(self.bytes), &self.packages.platform.name);
         let place = self.packages.place.display();
-        write!(formatter, "{servers} from {from}: {count} packages, {size} MB to download, unpacked into {place}")
+        write!(formatter, "{servers} from {from}: {count} packages, {size} MB to download and unpack into {place}")
     }
 }
 
