@@ -75,7 +75,13 @@ impl Launch {
                 command.stdout(Stdio::piped()).stderr(append(errors)?);
             }
         }
-        let mut child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
+        let what = || match self.user {
+            Some((user, _)) => {
+                format!("starting {} as user {user}, who must be able to reach it", self.program.display())
+            }
+            None => format!("starting {}", self.program.display()),
+        };
+        let mut child = command.spawn().with_context(what)?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).context("a child that has just begun has a pid")?;
         let stdout = child.stdout.take();
         let (ended, exit) = watch::channel(None);

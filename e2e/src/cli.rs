@@ -1,6 +1,7 @@
 //! One file for each verb, and what they share.
 
 mod cargo;
+mod ensure;
 pub(crate) mod prepare;
 pub(crate) mod say;
 pub(crate) mod servers;
@@ -8,12 +9,11 @@ pub(crate) mod servers;
 pub(crate) mod shop;
 pub(crate) mod test;
 
-use std::env;
 use std::process::ExitCode;
 
-use e2e::servers::{Missing, Programs, install};
 use tokio::signal::unix::{SignalKind, signal};
 
+pub(crate) use ensure::ensure_servers;
 use say::say;
 
 /// What a shell reports for a program that Ctrl-C ended.
@@ -57,20 +57,4 @@ pub(crate) async fn interrupted() -> anyhow::Result<()> {
         _ = hangup.recv() => {}
     }
     Ok(())
-}
-
-/// Sees to it that both servers are on this machine. Installs them only as root, and only when told to or in CI.
-pub(crate) async fn ensure_servers(yes: bool) -> anyhow::Result<()> {
-    let Err(error) = Programs::find() else { return Ok(()) };
-    let Some(missing) = error.downcast_ref::<Missing>() else { return Err(error) };
-    let may = yes || env::var("CI").is_ok_and(|ci| ci == "true");
-    if !may || !nix::unistd::geteuid().is_root() {
-        return Err(error.context("run it again as root with --yes to have them installed, or install them yourself"));
-    }
-    say(format!(
-        "installing {} with apt-get, without a cluster and without starting services",
-        missing.packages.join(" ")
-    ));
-    install(&missing.packages).await?;
-    Programs::find().map(drop)
 }

@@ -4,12 +4,14 @@
 mod coordinates;
 mod directory;
 mod find;
-mod install;
 mod orphan;
+mod packages;
 pub mod ports;
 mod postgres;
+mod product;
 mod rabbitmq;
 mod registry;
+mod root;
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,9 +21,10 @@ use std::sync::Arc;
 
 pub use coordinates::{Coordinates, Endpoint, VARIABLE, migrate};
 pub use find::{Missing, Programs};
-pub use install::install;
 pub(crate) use orphan::MARK;
+pub use packages::{Packages, Plan, can_be_fetched, folder};
 pub use postgres::Postgres;
+pub use product::Product;
 pub use rabbitmq::RabbitMq;
 
 use coordinates::derive;
@@ -63,8 +66,8 @@ impl Servers {
         let secret = secret(&directory)?;
         let directory = Arc::new(directory);
         let (postgres, broker) = tokio::try_join!(
-            Postgres::start_new(directory.clone(), programs.clone(), derive(&secret, "superuser")),
-            RabbitMq::start_new(directory.clone(), programs, derive(&secret, "administrator")),
+            Postgres::start_new(directory.clone(), programs.postgres, derive(&secret, "superuser")),
+            RabbitMq::start_new(directory.clone(), programs.rabbitmq, derive(&secret, "administrator")),
         )?;
         Ok(Servers { postgres, broker, secret, directory })
     }
@@ -133,5 +136,8 @@ fn secret(directory: &StateDirectory) -> anyhow::Result<String> {
 fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return format!("{} is empty", log.display());
+    }
     lines[lines.len().saturating_sub(12)..].join("\n")
 }

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Change nothing; fail when something would change.
     #[arg(long)]
     check: bool,
-    /// Install missing servers with apt-get; needs root. `CI=true` does the same.
+    /// Fetch missing servers without asking, into a private folder; nothing is installed. `CI=true` does the same.
     #[arg(long)]
     yes: bool,
 }

@@ -15,7 +15,7 @@ use crate::cli::say::{say, timed};
 /// Prints the variable with which `cargo test -p e2e` in another terminal uses them, again and again.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Install missing servers with apt-get; needs root. `CI=true` does the same.
+    /// Fetch missing servers without asking, into a private folder; nothing is installed. `CI=true` does the same.
     #[arg(long)]
     yes: bool,
 }

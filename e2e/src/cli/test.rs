@@ -17,7 +17,7 @@ use crate::cli::say::{say, timed};
 /// happens. The exit code is that of `cargo test`. What the services wrote stays in `target/saga-test`.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Install missing servers with apt-get; needs root. `CI=true` does the same.
+    /// Fetch missing servers without asking, into a private folder; nothing is installed. `CI=true` does the same.
     #[arg(long)]
     yes: bool,
     /// Goes to `cargo test`, for example `-p e2e declined` or `-- --nocapture`.

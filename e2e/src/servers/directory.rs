@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,7 @@ impl StateDirectory {
             }
         }
         let path = base.join(format!("run-{:08x}", rand::random::<u32>()));
-        DirBuilder::new().mode(0o711).create(&path)?;
+        make_for_all(&path, 0o711)?;
         let lock = lock(&path)?;
         Ok(StateDirectory { path, fate: Fate::Removed, user: server_user()?, _lock: lock })
     }
@@ -59,7 +60,7 @@ impl StateDirectory {
     /// The one of this name, with its data from the last time.
     pub(crate) async fn named(name: &str) -> anyhow::Result<Self> {
         let path = base()?.join(name);
-        DirBuilder::new().mode(0o711).recursive(true).create(&path)?;
+        make_for_all(&path, 0o711)?;
         let lock = lock(&path)?;
         reap(&path, Manner::Gently).await?;
         Ok(StateDirectory { path, fate: Fate::Kept, user: server_user()?, _lock: lock })
@@ -112,7 +113,7 @@ impl StateDirectory {
     /// Writes a file that only the servers' user can read.
     pub(crate) fn write(&self, path: &Path, content: &str, mode: u32) -> anyhow::Result<()> {
         match fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => fs::write(path, "")?,
         }
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
@@ -175,7 +176,7 @@ pub fn is_in_use(name: &str) -> anyhow::Result<bool> {
 }
 
 /// Where all state directories of this user stand: where `SAGA_STATE` says, else in the user's cache.
-fn base() -> anyhow::Result<PathBuf> {
+pub(super) fn base() -> anyhow::Result<PathBuf> {
     let us = geteuid();
     let named = env::var_os("SAGA_STATE").filter(|path| !path.is_empty()).map(PathBuf::from);
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -185,17 +186,28 @@ fn base() -> anyhow::Result<PathBuf> {
         (None, Some(cache)) if !us.is_root() && cache.is_absolute() => cache.join("saga"),
         (None, _) => PathBuf::from(format!("/var/tmp/saga-{us}")),
     };
-    DirBuilder::new()
-        .mode(0o711)
-        .recursive(true)
-        .create(&base)
-        .with_context(|| format!("making {}", base.display()))?;
+    make_for_all(&base, 0o711)?;
     // In a folder that all may write to, someone else may have been first.
     let found = fs::symlink_metadata(&base)?;
     if !found.is_dir() || found.uid() != us.as_raw() {
         bail!("{} is not a directory of ours", base.display());
     }
     Ok(base)
+}
+
+/// Makes a directory, and those above it, with this mode, whatever the umask: as root, the servers run as another user.
+pub(super) fn make_for_all(path: &Path, mode: u32) -> anyhow::Result<()> {
+    let what = || format!("making {}", path.display());
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
+    for directory in missing.into_iter().rev() {
+        match DirBuilder::new().mode(mode).create(directory) {
+            Ok(()) => fs::set_permissions(directory, fs::Permissions::from_mode(mode)).with_context(what)?,
+            // Another run made the same, or somebody else something that we must not change.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(what),
+        }
+    }
+    Ok(())
 }
 
 fn server_user() -> anyhow::Result<Option<(u32, u32)>> {

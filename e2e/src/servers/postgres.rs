@@ -1,8 +1,8 @@
 //! A PostgreSQL of our own: one data directory and one port for its life, through every stop and kill. Durability is
 //! the server's default, because tests that kill it prove nothing otherwise.
 
-use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep};
 use crate::child::{Child, Launch, Output, wait_gone};
 use crate::servers::coordinates::{Endpoint, LOOPBACK};
 use crate::servers::directory::{Fate, StateDirectory};
-use crate::servers::find::Programs;
+use crate::servers::find::PostgresPrograms;
 use crate::servers::orphan::MARK;
-use crate::servers::{ports, tail};
+use crate::servers::ports;
 
 /// The superuser of every cluster of ours.
 const SUPERUSER: &str = "postgres";
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The running server, and the same again after a stop.
 pub struct Postgres {
     directory: Arc<StateDirectory>,
-    programs: Programs,
+    programs: PostgresPrograms,
     data: PathBuf,
     log: PathBuf,
     port: u16,
@@ -48,7 +48,7 @@ impl Postgres {
     /// Makes the cluster if it is not there yet, and starts it.
     pub(crate) async fn start_new(
         directory: Arc<StateDirectory>,
-        programs: Programs,
+        programs: PostgresPrograms,
         password: String,
     ) -> anyhow::Result<Self> {
         let place = directory.path().join("postgres");
@@ -155,12 +155,17 @@ impl Postgres {
         let status = child.ended().await.context("waiting for initdb")?;
         fs::remove_dir_all(secrets)?;
         if !status.success() {
-            bail!("initdb failed: {}", tail(&self.log));
+            bail!("initdb ended with {status}: {}", self.programs.root.explain(&self.log));
         }
         Ok(())
     }
 
     fn launch(&self) -> anyhow::Result<Child> {
+        if let Some(zones) = self.programs.root.time_zones() {
+            let link = self.data.join("zoneinfo");
+            let _ = fs::remove_file(&link);
+            symlink(zones, link)?;
+        }
         let data = self.data.display().to_string();
         let mut arguments = vec!["-D".to_owned(), data];
         for (name, value) in [
@@ -181,14 +186,18 @@ impl Postgres {
 
     fn run(&self, program: &str, arguments: &[&str], farewell: Signal) -> anyhow::Result<Child> {
         let launch = Launch {
-            program: self.programs.postgres.join(program),
+            program: self.programs.directory.join(program),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
-            environment: BTreeMap::from([
+            environment: [
                 (MARK.to_owned(), self.directory.path().display().to_string()),
                 ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
                 ("LC_ALL".to_owned(), "C".to_owned()),
-            ]),
-            directory: self.directory.path().to_owned(),
+            ]
+            .into_iter()
+            .chain(self.programs.root.environment())
+            .collect(),
+            // Where an unpacked one looks for its time zones.
+            directory: self.data.clone(),
             user: self.directory.user(),
             output: Output::File(self.log.clone()),
             farewell,
@@ -201,7 +210,7 @@ impl Postgres {
         let begin = Instant::now();
         loop {
             if let Some(status) = child.exit() {
-                bail!("PostgreSQL ended with {status}: {}", tail(&self.log));
+                bail!("PostgreSQL ended with {status}: {}", self.programs.root.explain(&self.log));
             }
             let file = fs::read_to_string(self.data.join("postmaster.pid")).unwrap_or_default();
             let lines: Vec<&str> = file.lines().map(str::trim).collect();
@@ -211,7 +220,11 @@ impl Postgres {
                 return Ok(());
             }
             if begin.elapsed() > READY_WITHIN {
-                bail!("PostgreSQL is not ready after {} s: {}", READY_WITHIN.as_secs(), tail(&self.log));
+                bail!(
+                    "PostgreSQL is not ready after {} s: {}",
+                    READY_WITHIN.as_secs(),
+                    self.programs.root.explain(&self.log)
+                );
             }
             sleep(PAUSE).await;
         }

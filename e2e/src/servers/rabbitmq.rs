@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep};
 use crate::child::{Child, Launch, Output, wait_gone};
 use crate::servers::coordinates::{Endpoint, LOOPBACK};
 use crate::servers::directory::{Fate, StateDirectory};
-use crate::servers::find::Programs;
+use crate::servers::find::RabbitMqPrograms;
 use crate::servers::orphan::MARK;
-use crate::servers::{ports, registry, tail};
+use crate::servers::{ports, registry};
 
 /// No hostname in it that could change.
 const NODE: &str = "saga@localhost";
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The running broker, and the same again after a stop.
 pub struct RabbitMq {
     directory: Arc<StateDirectory>,
-    programs: Programs,
+    programs: RabbitMqPrograms,
     home: PathBuf,
     ports: Ports,
     password: String,
@@ -53,7 +53,7 @@ struct Ports {
 impl RabbitMq {
     pub(crate) async fn start_new(
         directory: Arc<StateDirectory>,
-        programs: Programs,
+        programs: RabbitMqPrograms,
         password: String,
     ) -> anyhow::Result<Self> {
         let home = directory.make("rabbitmq")?;
@@ -100,7 +100,7 @@ impl RabbitMq {
         self.write_configuration()?;
         let _ = fs::remove_file(self.log());
         let farewell = if self.directory.fate() == Fate::Kept { Signal::SIGTERM } else { Signal::SIGKILL };
-        let started = self.launch(self.programs.rabbitmq.clone(), Vec::new(), farewell)?;
+        let started = self.launch(self.programs.server.clone(), Vec::new(), farewell)?;
         if let Err(error) = self.ready(&started).await {
             // The next try opens the same data: this one must be gone before.
             started.signal(Signal::SIGKILL);
@@ -236,6 +236,7 @@ impl RabbitMq {
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
+        .chain(self.programs.root.environment())
         .collect()
     }
 
@@ -252,7 +253,7 @@ impl RabbitMq {
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build()?;
         loop {
             if let Some(status) = node.exit() {
-                bail!("RabbitMQ ended with {status}: {}", tail(&self.log()));
+                bail!("RabbitMQ ended with {status}: {}", self.programs.root.explain(&self.log()));
             }
             if TcpStream::connect((host, port)).await.is_ok() {
                 let connection = lapin::Connection::connect(&uri, lapin::ConnectionProperties::default()).await;
@@ -264,7 +265,11 @@ impl RabbitMq {
                 }
             }
             if begin.elapsed() > READY_WITHIN {
-                bail!("RabbitMQ is not ready after {} s: {}", READY_WITHIN.as_secs(), tail(&self.log()));
+                bail!(
+                    "RabbitMQ is not ready after {} s: {}",
+                    READY_WITHIN.as_secs(),
+                    self.programs.root.explain(&self.log())
+                );
             }
             sleep(PAUSE).await;
         }

@@ -151,7 +151,11 @@ async fn an_interruption_stops_everything() -> anyhow::Result<()> {
                 While::ItStarts => !place.programs().is_empty(),
                 While::ItRuns => place.0.join("up/control.sock").exists(),
             };
-            Ok(if reached { State::Reached(()) } else { State::pending(place.programs()) })
+            Ok(match up.try_wait()? {
+                Some(status) => State::Lost(format!("{status}: {}", fs::read_to_string(place.0.join("output"))?)),
+                None if reached => State::Reached(()),
+                None => State::pending(place.programs()),
+            })
         })
         .await?;
         kill(Pid::from_raw(i32::try_from(up.id())?), Signal::SIGINT)?;

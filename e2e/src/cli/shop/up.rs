@@ -23,7 +23,7 @@ pub(crate) use native::Native;
 use super::places::places;
 use super::show::show;
 use crate::cli::say::{say, timed};
-use crate::cli::until_interrupted;
+use crate::cli::{ensure_servers, until_interrupted};
 use control::Control;
 
 /// Starts the shop: both servers, the tables, and the five services.
@@ -49,7 +49,7 @@ pub(crate) struct How {
     /// Take the programs as they were built last.
     #[arg(long)]
     no_build: bool,
-    /// Fetch missing servers without asking. `CI=true` does the same.
+    /// Fetch missing servers without asking, into a private folder; nothing is installed. `CI=true` does the same.
     #[arg(long)]
     yes: bool,
     /// Forget the data of the last time: orders, stock, everything.
@@ -71,7 +71,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         bail!("the shop is running already: `cargo saga status` shows it, `cargo saga down` stops it");
     }
     if arguments.detach {
-        return until_interrupted(detach()).await;
+        return until_interrupted(detach(&arguments.how)).await;
     }
     keep(&arguments.how, async |native: &Native| {
         places(&native.at);
@@ -109,7 +109,9 @@ pub(crate) async fn keep(
 }
 
 /// Starts ourselves again, out of this terminal, and shows what it says until everything is up.
-async fn detach() -> anyhow::Result<ExitCode> {
+async fn detach(how: &How) -> anyhow::Result<ExitCode> {
+    // Nobody could be asked later.
+    ensure_servers(how.yes).await?;
     let directory = state_directory(e2e::shop::native::NAME)?;
     std::fs::create_dir_all(&directory)?;
     let log: PathBuf = directory.join("up.log");
