@@ -68,11 +68,7 @@ impl StateDirectory {
 
     /// Forgets everything in it.
     pub(crate) fn empty(&self) -> anyhow::Result<()> {
-        for entry in fs::read_dir(&self.path)?.flatten().filter(|entry| entry.file_name() != LOCK) {
-            let is_directory = entry.file_type()?.is_dir();
-            if is_directory { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
-        }
-        Ok(())
+        empty(&self.path)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -147,6 +143,15 @@ impl Drop for StateDirectory {
             let _ = self.remove();
         }
     }
+}
+
+/// Forgets everything in a directory but its lock.
+pub(crate) fn empty(directory: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(directory)?.flatten().filter(|entry| entry.file_name() != LOCK) {
+        let is_directory = entry.file_type()?.is_dir();
+        if is_directory { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
+    }
+    Ok(())
 }
 
 /// Takes the directory's lock, or says who has it.

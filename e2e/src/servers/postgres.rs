@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::child::{Child, Launch, Output, wait_gone};
 use crate::servers::coordinates::{Endpoint, LOOPBACK};
-use crate::servers::directory::{Fate, StateDirectory};
+use crate::servers::directory::{Fate, StateDirectory, empty};
 use crate::servers::find::PostgresPrograms;
 use crate::servers::orphan::MARK;
 use crate::servers::ports;
@@ -55,7 +55,7 @@ impl Postgres {
         let data = if place.exists() { place } else { directory.make_in_memory("postgres")? };
         let log = directory.path().join("postgres.log");
         let mut postgres = Postgres { directory, programs, data, log, port: 0, password, child: Mutex::new(None) };
-        if !postgres.data.join("PG_VERSION").exists() {
+        if !postgres.data.join("PG_VERSION").exists() || postgres.half_made().exists() {
             postgres.initialize().await?;
         }
         let mut more = 1..TRIES;
@@ -140,7 +140,14 @@ impl Postgres {
         }
     }
 
+    /// Stands while a cluster is made: whoever is interrupted leaves it, and half a cluster.
+    fn half_made(&self) -> PathBuf {
+        self.directory.path().join("postgres.half_made")
+    }
+
     async fn initialize(&self) -> anyhow::Result<()> {
+        fs::write(self.half_made(), "")?;
+        empty(&self.data)?;
         let secrets = self.directory.make("secrets")?;
         let file = secrets.join("superuser");
         self.directory.write(&file, &self.password, 0o400)?;
@@ -157,7 +164,7 @@ impl Postgres {
         if !status.success() {
             bail!("initdb ended with {status}: {}", self.programs.root.explain(&self.log));
         }
-        Ok(())
+        Ok(fs::remove_file(self.half_made())?)
     }
 
     fn launch(&self) -> anyhow::Result<Child> {
