@@ -25,6 +25,10 @@ async fn an_order_is_paid_reserved_and_shipped() -> anyhow::Result<()> {
     let timeline = stack.order().get(&format!("/orders/{}/timeline", placed.order)).await?;
     let told = timeline.text.matches("\"published\"").count();
     assert!(told >= 6, "three commands and three events: {}", timeline.text);
+    let entries = timeline.body["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let place = |kind: &str, what: &str| entries.iter().position(|one| one["kind"] == kind && one["what"] == what);
+    let cause = [place("received", "PaymentCaptured"), place("answered", "CapturePayment")];
+    assert!(cause[0] < cause[1] && cause[1] < place("written", "ReserveStock"), "{}", timeline.text);
     Ok(())
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
         detail,
     }));
     entries.extend(steps.into_iter().flat_map(step_entries));
-    entries.sort_by_key(|entry| entry.at);
+    entries.sort_by_key(|entry| (entry.at, rank(&entry.kind)));
     Ok(Json(Timeline {
         order_id: order.id,
         saga_id: order.saga_id,
@@ -82,6 +82,14 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
         status: status_of(order.state),
         entries,
     }))
+}
+
+/// What one transaction did happened at one time: its cause comes first.
+fn rank(kind: &str) -> usize {
+    ["placed", "received", "answered", "operator", "asked", "written", "published"]
+        .iter()
+        .position(|known| *known == kind)
+        .unwrap_or_default()
 }
 
 fn step_entries(row: StepRow) -> Vec<Entry> {
