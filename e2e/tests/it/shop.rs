@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use e2e::scenario::{Order, order_body};
 use e2e::{Service, Settings, Stack, State, eventually};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -39,13 +40,8 @@ pub(crate) fn patient() -> Settings {
 
 /// The body of an order.
 pub(crate) fn order(sku: &str, quantity: i64, method: &str, service: &str) -> Value {
-    json!({
-        "customerId": "c-1",
-        "items": [{"sku": sku, "quantity": quantity}],
-        "paymentMethod": method,
-        "shipping": {"service": service, "name": "Ada", "street": "Main Street 1", "city": "Berlin",
-                     "postalCode": "10115", "country": "DE"},
-    })
+    let [sku, payment, shipping] = [sku, method, service].map(str::to_owned);
+    order_body(&Order { sku, quantity, payment, shipping, ..Order::default() })
 }
 
 /// Places an order under a key of its own.
