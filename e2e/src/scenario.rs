@@ -2,7 +2,9 @@
 //! are all there is to know about one; `cargo saga scenario` runs them on whatever shop is running, and the end-to-end
 //! tests run the same files.
 
+mod damage;
 mod observe;
+mod report;
 mod run;
 mod runner;
 mod tell;
@@ -14,9 +16,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
-pub use observe::What;
+pub use report::{Checked, Placed, Report, What};
 pub use run::order_body;
-pub use runner::{Checked, Placed, Report, Runner};
+pub use runner::Runner;
 
 use crate::shop::Part;
 

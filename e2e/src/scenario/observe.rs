@@ -5,58 +5,13 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::runner::Placed;
+use super::report::{Placed, What};
 use super::tell::{answer, ignored, money, order, parcels, step, tally};
 use crate::shop::Shop;
 use crate::stack::Service;
 use crate::stack::client::Answer;
-
-/// What is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum What {
-    /// The answers to the orders.
-    Answer,
-    /// The status of the orders, with the reason where there is one.
-    Order,
-    /// What became of the step.
-    Payment,
-    Inventory,
-    Shipping,
-    /// What the provider took and gave back.
-    Money,
-    /// What the carrier sent and called back.
-    Parcels,
-    /// How the stock of what was ordered has changed.
-    Stock,
-    /// How many pieces of it can be ordered.
-    Available,
-    /// Answers that changed nothing.
-    Ignored,
-    /// Messages whose end was not the ordinary one.
-    Messages,
-}
-
-impl What {
-    pub fn name(self) -> &'static str {
-        match self {
-            What::Answer => "answer",
-            What::Order => "order",
-            What::Payment => "payment",
-            What::Inventory => "inventory",
-            What::Shipping => "shipping",
-            What::Money => "money",
-            What::Parcels => "parcels",
-            What::Stock => "stock",
-            What::Available => "available",
-            What::Ignored => "ignored",
-            What::Messages => "messages",
-        }
-    }
-}
 
 /// What the shop was like before: only changes are told.
 #[derive(Clone, Debug, Default)]

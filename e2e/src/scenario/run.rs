@@ -6,8 +6,9 @@ use anyhow::{Context as _, bail};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
+use super::damage::{Broken, Damage};
 use super::observe::{Before, observe};
-use super::runner::{Broken, Checked, Placed, Runner};
+use super::report::{Checked, Placed};
 use super::wire::Wire;
 use super::{Expected, Order, Scenario, Step, StockUp, Switch};
 use crate::eventually::{State, eventually};
@@ -24,7 +25,8 @@ const ACTOR: &str = "scenario";
 
 /// One run of a scenario.
 pub(super) struct Run<'a> {
-    runner: &'a Runner<'a>,
+    shop: &'a Shop,
+    damage: &'a Damage,
     scenario: &'a Scenario,
     before: Before,
     wire: Option<Wire>,
@@ -35,30 +37,30 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) async fn new(runner: &'a Runner<'a>, scenario: &'a Scenario) -> anyhow::Result<Self> {
+    pub(super) async fn new(shop: &'a Shop, damage: &'a Damage, scenario: &'a Scenario) -> anyhow::Result<Self> {
         let mut skus: Vec<String> = Vec::new();
         for step in &scenario.steps {
             match step {
                 Step::Place(order) => skus.push(order.sku.clone()),
                 // Its pieces are no change that the orders have made.
-                Step::StockUp(StockUp { sku, to }) => stock_up(runner.shop, sku, *to).await?,
+                Step::StockUp(StockUp { sku, to }) => stock_up(shop, sku, *to).await?,
                 _ => {}
             }
         }
         skus.dedup();
-        let before = Before::look(runner.shop, &skus).await?;
+        let before = Before::look(shop, &skus).await?;
         let listens = |step: &Step| matches!(step, Step::Deliver(_) | Step::Withhold(_) | Step::Unreadable(_));
         let wire = match scenario.steps.iter().any(listens) {
-            true => Some(Wire::listen(&runner.shop.at.broker).await?),
+            true => Some(Wire::listen(&shop.at.broker).await?),
             false => None,
         };
         let (answers, placed, checks) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Run { runner, scenario, before, wire, last: None, answers, placed, checks })
+        Ok(Run { shop, damage, scenario, before, wire, last: None, answers, placed, checks })
     }
 
     /// Takes one step.
     pub(super) async fn take(&mut self, step: &Step) -> anyhow::Result<()> {
-        let shop = self.runner.shop;
+        let shop = self.shop;
         match step {
             Step::Place(order) => self.place(order).await,
             Step::Repeat => self.repeat().await,
@@ -70,12 +72,12 @@ impl<'a> Run<'a> {
             Step::Start(part) => self.mend_part(*part, Act::Start).await,
             Step::Thaw(part) => self.mend_part(*part, Act::Thaw).await,
             Step::Switch(Switch { name, rate, delay_ms }) => {
-                self.runner.remember(Broken::Switched(name.clone()));
+                self.damage.remember(Broken::Switched(name.clone()));
                 shop.switch_on(name, *rate, *delay_ms, 1).await
             }
             Step::SwitchOff(name) => {
                 shop.switch_off(name).await?;
-                self.runner.forget(&Broken::Switched(name.clone()));
+                self.damage.forget(&Broken::Switched(name.clone()));
                 Ok(())
             }
             Step::Retry(step) => self.operate("retry", step).await,
@@ -101,7 +103,7 @@ impl<'a> Run<'a> {
     async fn place(&mut self, order: &Order) -> anyhow::Result<()> {
         let body = order_body(order);
         let key = format!("scenario-{:016x}", rand::random::<u64>());
-        let orders = self.runner.shop.client(Service::Order)?;
+        let orders = self.shop.client(Service::Order)?;
         let keys: Vec<String> = (0..order.count).map(|number| format!("{key}-{number}")).collect();
         let answers = match order.retry {
             true => try_join_all(keys.iter().map(|key| post_until_taken(orders, &body, key))).await?,
@@ -113,7 +115,7 @@ impl<'a> Run<'a> {
 
     async fn repeat(&mut self) -> anyhow::Result<()> {
         let (body, key) = self.last.as_ref().context("nothing was ordered that could be repeated")?;
-        let orders = self.runner.shop.client(Service::Order)?;
+        let orders = self.shop.client(Service::Order)?;
         let answer = post_until_taken(orders, body, key).await?;
         self.take_in(vec![answer])
     }
@@ -139,7 +141,7 @@ impl<'a> Run<'a> {
         for placed in &self.placed {
             let path = format!("/orders/{}", placed.order_id);
             eventually(ENDS_WITHIN, &format!("order {} is {status}", placed.order_id), async || {
-                let seen = self.runner.shop.get(Service::Order, &path).await?.body;
+                let seen = self.shop.get(Service::Order, &path).await?.body;
                 let now = seen["status"].as_str().unwrap_or_default();
                 let reached = now == status || (status == "ended" && ENDS.contains(&now));
                 Ok(if reached { State::Reached(()) } else { State::pending(now) })
@@ -152,7 +154,7 @@ impl<'a> Run<'a> {
     async fn await_asked(&self, step: &str) -> anyhow::Result<()> {
         let path = format!("/orders/{}", self.only()?.order_id);
         eventually(ENDS_WITHIN, &format!("{step} was asked"), async || {
-            let seen = self.runner.shop.get(Service::Order, &path).await?.body;
+            let seen = self.shop.get(Service::Order, &path).await?.body;
             let steps = seen["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
             let asked = steps.iter().any(|row| row["step"] == step && row["status"] == "asked");
             Ok(if asked { State::Reached(()) } else { State::pending(steps) })
@@ -163,7 +165,7 @@ impl<'a> Run<'a> {
     async fn cancel(&self) -> anyhow::Result<()> {
         for placed in &self.placed {
             let path = format!("/orders/{}/cancel", placed.order_id);
-            let answer = self.runner.shop.client(Service::Order)?.post(&path, &json!({}), "cancel").await?;
+            let answer = self.shop.client(Service::Order)?.post(&path, &json!({}), "cancel").await?;
             if answer.status != 202 {
                 bail!("it cannot be cancelled: {}", problem(&answer));
             }
@@ -172,20 +174,20 @@ impl<'a> Run<'a> {
     }
 
     async fn break_part(&self, part: Part, act: Act) -> anyhow::Result<()> {
-        self.runner.remember(broken(part, act));
-        self.runner.shop.act(part, act).await
+        self.damage.remember(broken(part, act));
+        self.shop.act(part, act).await
     }
 
     async fn mend_part(&self, part: Part, act: Act) -> anyhow::Result<()> {
-        self.runner.shop.act(part, act).await?;
-        self.runner.forget(&broken(part, act.opposite()));
+        self.shop.act(part, act).await?;
+        self.damage.forget(&broken(part, act.opposite()));
         Ok(())
     }
 
     async fn operate(&self, verb: &str, step: &str) -> anyhow::Result<()> {
         let path = format!("/ops/sagas/{}/{verb}", self.only()?.saga_id);
         let body = json!({"step": step, "reason": format!("scenario {}", self.scenario.name), "actor": ACTOR});
-        let answer = self.runner.shop.client(Service::Order)?.ops_post(&path, &body).await?;
+        let answer = self.shop.client(Service::Order)?.ops_post(&path, &body).await?;
         if answer.status != 200 {
             bail!("the operator is refused: {}", problem(&answer));
         }
@@ -198,7 +200,7 @@ impl<'a> Run<'a> {
         let looked = eventually(SEEN_WITHIN, "what is expected", async || {
             seen = Vec::new();
             for (what, expected) in expected {
-                let observed = observe(self.runner.shop, &self.before, &self.placed, &self.answers, *what).await?;
+                let observed = observe(self.shop, &self.before, &self.placed, &self.answers, *what).await?;
                 let (when, expected) = (when.map(str::to_owned), expected.clone());
                 seen.push(Checked { when, what: *what, expected, observed });
             }

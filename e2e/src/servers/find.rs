@@ -3,7 +3,6 @@
 //! the user `rabbitmq`.
 
 use std::env;
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use crate::servers::packages;
+use crate::servers::path::on_path;
 use crate::servers::product::Product;
 use crate::servers::root::{Root, subdirectories};
 
@@ -159,11 +159,6 @@ fn find_rabbitmq(root: &Root) -> Option<RabbitMqPrograms> {
 
 fn is_wrapper(script: &Path) -> bool {
     fs::read_to_string(script).is_ok_and(|text| text.contains("Only root or rabbitmq"))
-}
-
-pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
-    env::split_paths(&path).map(|directory| directory.join(program)).find(|candidate| candidate.is_file())
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use anyhow::{Context as _, bail};
 use tokio::time::sleep;
 
 use crate::servers::directory;
-use crate::servers::find::on_path;
 use crate::servers::orphan::{Manner, reap};
+use crate::servers::path::on_path;
 use crate::servers::product::{Product, upstream};
 use crate::servers::root::Root;
 
