@@ -2,7 +2,6 @@
 //! kernel for a signal at our death it does; elsewhere the next run finds the orphans by their environment.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -16,6 +15,8 @@ use nix::unistd::Pid;
 use tokio::process::{ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
+
+use crate::path::on_path;
 
 /// What is started, and how.
 pub struct Launch {
@@ -159,8 +160,7 @@ fn append(path: &Path) -> anyhow::Result<File> {
 fn setpriv() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let path = env::var_os("PATH")?;
-        let path = env::split_paths(&path).map(|directory| directory.join("setpriv")).find(|path| path.is_file())?;
+        let path = on_path("setpriv")?;
         let help = std::process::Command::new(&path).arg("--help").output().ok()?;
         String::from_utf8_lossy(&help.stdout).contains("--pdeathsig").then_some(path)
     });

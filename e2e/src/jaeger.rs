@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::child::{Child, Launch, Output};
 use crate::eventually::{State, eventually};
+use crate::path::on_path;
 use crate::servers::{MARK, ports};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -113,8 +114,7 @@ impl Jaeger {
 /// The program, if the machine has one.
 pub fn find() -> Option<PathBuf> {
     let named = env::var_os("JAEGER").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let directories = env::var_os("PATH").unwrap_or_default();
-    named.or_else(|| env::split_paths(&directories).map(|path| path.join("jaeger")).find(|path| path.is_file()))
+    named.or_else(|| on_path("jaeger"))
 }
 
 /// Its configuration takes JSON, which is YAML.

@@ -9,6 +9,7 @@ mod eventually;
 mod holds;
 pub mod jaeger;
 mod otlp;
+mod path;
 mod proxy;
 #[cfg(feature = "stack")]
 pub mod scenario;

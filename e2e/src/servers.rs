@@ -6,7 +6,6 @@ mod directory;
 mod find;
 mod orphan;
 mod packages;
-mod path;
 pub mod ports;
 mod postgres;
 mod product;

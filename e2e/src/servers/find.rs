@@ -10,8 +10,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use crate::path::on_path;
 use crate::servers::packages;
-use crate::servers::path::on_path;
 use crate::servers::product::Product;
 use crate::servers::root::{Root, subdirectories};
 

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use tokio::time::sleep;
 
+use crate::path::on_path;
 use crate::servers::directory;
 use crate::servers::orphan::{Manner, reap};
-use crate::servers::path::on_path;
 use crate::servers::product::{Product, upstream};
 use crate::servers::root::Root;
 

@@ -11,8 +11,8 @@ use tokio::io::AsyncReadExt as _;
 
 use super::make;
 use crate::child::{Launch, Output};
+use crate::path::on_path;
 use crate::servers::orphan::MARK;
-use crate::servers::path::on_path;
 use crate::servers::tail;
 
 /// The apt of this machine with a state of its own, in which nothing is installed yet.
