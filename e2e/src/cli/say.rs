@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, sleep_until};
 
-/// How often long work says that it still goes on.
+/// When long work first says that it still goes on; after that, each time when twice as much has passed.
 const STILL: Duration = Duration::from_secs(10);
 
 /// Says one line.
@@ -18,13 +18,15 @@ pub(crate) fn say(line: impl Display) {
 /// Does something, then says what was done and how long it took; meanwhile, now and then, what is waited for.
 pub(crate) async fn timed<T>(what: impl Display, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let begin = Instant::now();
-    let mut still = interval_at(begin + STILL, STILL);
-    still.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut still = STILL;
     tokio::pin!(work);
     let done = loop {
         tokio::select! {
             done = &mut work => break done?,
-            _ = still.tick() => say(format!("... {what}: not yet, {:.0} s so far", begin.elapsed().as_secs_f64())),
+            () = sleep_until(begin + still) => {
+                say(format!("... {what}: not yet, {} s so far", still.as_secs()));
+                still *= 2;
+            }
         }
     };
     say(format!("{what} ({:.1} s)", begin.elapsed().as_secs_f64()));
