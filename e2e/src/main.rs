@@ -20,6 +20,8 @@ enum Verb {
     Test(cli::test::Arguments),
     #[cfg(feature = "stack")]
     Up(cli::up::Arguments),
+    #[cfg(feature = "stack")]
+    Bench(cli::bench::Arguments),
     Servers(cli::servers::Arguments),
     Prepare(cli::prepare::Arguments),
 }
@@ -29,6 +31,7 @@ Examples:
   cargo saga up                       the shop, until Ctrl-C
   cargo saga test                     every test of the workspace
   cargo saga test -- -p e2e declined  the end-to-end tests that have `declined` in their name
+  cargo saga bench                    what the machine can do
   cargo saga prepare                  after a query or a table has changed";
 
 // Everything runs on the main thread: children are told when the thread that started them ends.
@@ -38,6 +41,8 @@ async fn main() -> ExitCode {
         Verb::Test(arguments) => cli::until_interrupted(cli::test::run(arguments)).await,
         #[cfg(feature = "stack")]
         Verb::Up(arguments) => cli::up::run(arguments).await,
+        #[cfg(feature = "stack")]
+        Verb::Bench(arguments) => cli::until_interrupted(cli::bench::run(arguments)).await,
         Verb::Servers(arguments) => cli::until_interrupted(cli::servers::run(arguments)).await,
         Verb::Prepare(arguments) => cli::until_interrupted(cli::prepare::run(arguments)).await,
     };

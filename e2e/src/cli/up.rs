@@ -151,6 +151,7 @@ fn recipes(coordinates: &Coordinates, otlp: Option<&str>, release: bool) -> anyh
     let recipe = |service: Service| Recipe {
         name: service.name().to_owned(),
         program: programs.join(service.name()),
+        arguments: Vec::new(),
         environment: surroundings.environment(service, address(service), ops_address(service)),
         directory: directory.clone(),
         state: coordinates.directory.clone(),

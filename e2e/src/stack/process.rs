@@ -33,6 +33,7 @@ const LAST_LINES: usize = 15;
 pub struct Recipe {
     pub name: String,
     pub program: PathBuf,
+    pub arguments: Vec<String>,
     pub environment: BTreeMap<String, String>,
     /// For its log.
     pub directory: PathBuf,
@@ -71,6 +72,12 @@ impl Process {
     /// Its hold points; no other process sees them.
     pub fn holds(&self) -> &Holds {
         &self.holds
+    }
+
+    /// # Errors
+    /// It does not run.
+    pub fn pid(&self) -> anyhow::Result<i32> {
+        self.running().map(|running| running.child.pid())
     }
 
     /// Requests to it.
@@ -159,13 +166,13 @@ impl Process {
     }
 
     async fn launch(&self) -> anyhow::Result<()> {
-        let Recipe { name, program, environment, directory, ops_token, .. } = &self.recipe;
+        let Recipe { name, program, arguments, environment, directory, ops_token, .. } = &self.recipe;
         if !program.exists() {
             bail!("{} is not built: run `cargo saga test`", program.display());
         }
         let launch = Launch {
             program: program.clone(),
-            arguments: Vec::new(),
+            arguments: arguments.clone(),
             environment: environment.clone(),
             directory: directory.clone(),
             user: None,
@@ -200,7 +207,9 @@ impl Process {
             let line: Value = serde_json::from_str(line).ok()?;
             let field =
                 |name: &str| line.get(name).or_else(|| line.get("fields")?.get(name))?.as_str().map(str::to_owned);
-            (field("message")? == "listening").then_some((field("httpAddress")?, field("opsAddress")?))
+            // A process that only publishes has no listener for customers.
+            let ops = field("opsAddress")?;
+            (field("message")? == "listening").then(|| (field("httpAddress").unwrap_or(ops.clone()), ops))
         });
         match (listening, child.exit()) {
             (Some((http, ops)), _) => Ok(State::Reached((http.parse()?, ops.parse()?))),

@@ -1,0 +1,6 @@
+use super::report::Report;
+use super::Bench;
+use crate::Stack;
+pub(super) async fn run(_bench: &Bench<'_>, _stack: &Stack, _rows: usize) -> anyhow::Result<Report> {
+    anyhow::bail!("not yet")
+}
