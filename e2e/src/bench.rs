@@ -53,7 +53,11 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// Something did not start or broke; or a check found a counter-example, which the error tells.
     pub async fn run(&self, kind: Kind) -> anyhow::Result<Report> {
-        let stack = Stack::start_empty(Settings::default().on(self.servers.coordinates())).await?;
+        let settings = Settings::default().on(self.servers.coordinates());
+        let stack = match kind {
+            Kind::Relay { .. } | Kind::Inbox { .. } => Stack::start_empty(settings).await?,
+            Kind::Saga { .. } => Stack::start(settings).await?,
+        };
         let measured = match kind {
             Kind::Relay { rows, timed } => relay::run(self, &stack, rows, timed).await,
             Kind::Inbox { rows } => inbox::run(self, &stack, rows).await,

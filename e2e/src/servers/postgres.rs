@@ -198,7 +198,7 @@ impl Postgres {
             output: Output::File(self.log.clone()),
             farewell,
         };
-        Ok(launch.spawn()?.0)
+        launch.spawn()
     }
 
     /// Waits until it takes connections.

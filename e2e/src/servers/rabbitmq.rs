@@ -204,7 +204,7 @@ impl RabbitMq {
             output: Output::File(self.log()),
             farewell,
         };
-        Ok(launch.spawn()?.0)
+        launch.spawn()
     }
 
     fn environment(&self) -> BTreeMap<String, String> {
