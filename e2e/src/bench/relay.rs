@@ -108,7 +108,10 @@ async fn check(stack: &Stack, inserted: &[Message], arrived: &[Delivery]) -> any
     let kept = count(stack, "select count(*) from orders.outbox_history").await?;
     let distinct = count(stack, "select count(distinct event_id) from orders.outbox_history").await?;
     let expected = inserted.len() as u64 + 1;
-    ensure!(kept == expected && distinct == expected, "{expected} rows were inserted, the history has {kept} of {distinct} messages");
+    ensure!(
+        kept == expected && distinct == expected,
+        "{expected} rows were inserted, the history has {kept} of {distinct} messages"
+    );
     let numbers: HashMap<String, usize> =
         inserted.iter().enumerate().map(|(number, message)| (message.id.to_string(), number)).collect();
     let mut seen = vec![false; inserted.len()];

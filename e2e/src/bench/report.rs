@@ -166,7 +166,10 @@ impl fmt::Display for Report {
             writeln!(f, "  checked  {checked}")?;
         }
         let Machine { processors, load_before, sync_ms, others } = &self.machine;
-        write!(f, "  machine  {processors} processors, load {load_before:.2} before, {others:.2} of them busy with others, ")?;
+        write!(
+            f,
+            "  machine  {processors} processors, load {load_before:.2} before, {others:.2} of them busy with others, "
+        )?;
         writeln!(f, "a sync takes {sync_ms:.2} ms")
     }
 }

@@ -41,7 +41,8 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, time: Duration) -> any
     let closed = tokio::spawn(shop.clone().keep_under_way(WARMING + time));
     sleep(WARMING).await;
     let processes = Service::ALL.map(|service| (service.name(), stack.process(service).pid()));
-    let processes: Vec<_> = processes.into_iter().map(|(name, pid)| pid.map(|pid| (name, pid))).collect::<Result<_, _>>()?;
+    let processes: Vec<_> =
+        processes.into_iter().map(|(name, pid)| pid.map(|pid| (name, pid))).collect::<Result<_, _>>()?;
     let (before, watch, begin) = (shop.completed(), Watch::begin(bench.servers, &processes).await?, Instant::now());
     sleep(time).await;
     let count = shop.completed() - before;
@@ -199,31 +200,46 @@ async fn check(stack: &Stack, shop: &Shop) -> anyhow::Result<Vec<String>> {
     let facts = [
         ("orders", "select count(*) from orders.orders", n),
         ("completed sagas", "select count(*) from orders.sagas where state = 'completed'", n),
-        ("steps that are done, each after the one before it",
-         "select count(*) from (select answered_at, status, asked_at >= lag(answered_at) over w as is_next, step
+        (
+            "steps that are done, each after the one before it",
+            "select count(*) from (select answered_at, status, asked_at >= lag(answered_at) over w as is_next, step
             = (array['payment', 'inventory', 'shipping'])[row_number() over w] as is_right
             from orders.saga_steps window w as (partition by saga_id order by asked_at, answered_at)) s
-          where status = 'done' and is_right and is_next is not false", 3 * n),
+          where status = 'done' and is_right and is_next is not false",
+            3 * n,
+        ),
         ("payments", "select count(*) from payments.payments where status = 'captured'", n),
         ("reservations", "select count(*) from inventory.reservations where status = 'committed'", n),
         ("shipments", "select count(*) from shipping.shipments where status = 'created'", n),
         ("pieces that left the stock", "select sum(shipped) from inventory.stock where reserved = 0", n),
-        ("captures and parcels of distinct orders at the third parties",
-         "select count(*) from (select distinct order_id, effect from sandbox.ledger where effect in ('capture', 'ship')) l", 2 * n),
+        (
+            "captures and parcels of distinct orders at the third parties",
+            "select count(*) from (select distinct order_id, effect from sandbox.ledger where effect in ('capture', 'ship')) l",
+            2 * n,
+        ),
         ("lines of the third parties' ledger", "select count(*) from sandbox.ledger", 3 * n),
         ("messages of the order service", "select count(distinct event_id) from orders.outbox_history", 6 * n),
-        ("messages of the participants",
-         "select count(distinct event_id) from (select event_id from payments.outbox_history union all
-          select event_id from inventory.outbox_history union all select event_id from shipping.outbox_history) m", 3 * n),
+        (
+            "messages of the participants",
+            "select count(distinct event_id) from (select event_id from payments.outbox_history union all
+          select event_id from inventory.outbox_history union all select event_id from shipping.outbox_history) m",
+            3 * n,
+        ),
         ("answers that were handled", "select count(*) from orders.inbox where status = 'done'", 3 * n),
-        ("commands and events that were handled",
-         "select (select count(*) from payments.inbox where status = 'done')
+        (
+            "commands and events that were handled",
+            "select (select count(*) from payments.inbox where status = 'done')
            + (select count(*) from inventory.inbox where status = 'done')
-           + (select count(*) from shipping.inbox where status = 'done')", 4 * n),
+           + (select count(*) from shipping.inbox where status = 'done')",
+            4 * n,
+        ),
     ];
     for (what, question, expected) in facts {
         let found = stack.database.value(question).await?;
-        ensure!(found.as_f64() == Some(expected as f64), "{n} orders were accepted: {expected} {what} are expected, there are {found}");
+        ensure!(
+            found.as_f64() == Some(expected as f64),
+            "{n} orders were accepted: {expected} {what} are expected, there are {found}"
+        );
     }
     Ok(vec![
         format!("{n} orders accepted, completed and announced, each once"),

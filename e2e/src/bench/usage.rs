@@ -64,7 +64,8 @@ impl Watch {
         }
         let others = (busy - used.values().sum::<f64>()).max(0.0);
         let ours = self.groups.iter().filter(|(name, _)| !SERVERS.contains(&name.as_str()));
-        let resident = ours.map(|(name, pid)| resident(*pid).map(|size| (name.clone(), size))).collect::<Result<_, _>>()?;
+        let resident =
+            ours.map(|(name, pid)| resident(*pid).map(|size| (name.clone(), size))).collect::<Result<_, _>>()?;
         Ok(Usage { seconds, cpu: used, others, resident })
     }
 }

@@ -75,7 +75,8 @@ impl Wire {
     pub(crate) async fn take(&self, count: usize) -> anyhow::Result<Vec<Delivery>> {
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
         let tag = "bench".into();
-        let mut deliveries = self.channel.basic_consume(self.queue.name.into(), tag, options, FieldTable::default()).await?;
+        let mut deliveries =
+            self.channel.basic_consume(self.queue.name.into(), tag, options, FieldTable::default()).await?;
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
             match timeout(SILENCE, deliveries.next()).await {
