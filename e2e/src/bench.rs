@@ -6,6 +6,7 @@ mod inbox;
 mod relay;
 mod report;
 mod saga;
+mod traffic;
 mod usage;
 mod wire;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::sleep;
 
+pub use inbox::{EFFECT, EFFECTS};
 pub use report::{Latency, Machine, Report};
 
 use crate::Servers;

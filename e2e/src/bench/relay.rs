@@ -5,18 +5,17 @@ use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use contracts::topology::{COMMANDS, EXCHANGES, PAYMENT_COMMANDS};
+use contracts::topology::{EXCHANGES, PAYMENT_COMMANDS};
 use futures::StreamExt as _;
 use lapin::message::Delivery;
-use messaging::{Aggregate, Broker, Cause, Message, Relay, RelaySettings, Route, outbox};
-use serde_json::json;
+use messaging::{Broker, Message, Relay, RelaySettings, outbox};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::report::{Latency, Machine, Rate, Report};
+use super::traffic::{AGGREGATES, each_once_and_in_order, message};
 use super::usage::Watch;
 use super::wire::{Parcel, Wire, id_of};
 use super::{Bench, now};
@@ -24,7 +23,7 @@ use crate::Stack;
 use crate::stack::{Process, Service};
 
 const LIMIT: &str = "same broker and queue, fed by a bare client with 1,000 unconfirmed messages of the same form";
-const AGGREGATES: usize = 1_000;
+const KEY: &str = "payment";
 /// Rows of one statement.
 const APPENDED: usize = 1_000;
 /// Transactions of a second, while delivery is timed.
@@ -40,7 +39,7 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, rows: usize, timed: Du
     let relay = Process::start(recipe).await?;
 
     // The first row shows how the others will look on the wire.
-    outbox::append(&mut connection, &[message(0)?]).await?;
+    outbox::append(&mut connection, &[message(0, KEY)?]).await?;
     let sample = wire.take(1).await?.pop().context("one was asked for")?;
     let parcel = Parcel { body: sample.data, properties: sample.properties };
     let feed = async || {
@@ -52,7 +51,7 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, rows: usize, timed: Du
 
     bench.say(format!("{rows} rows through `order relay`, and as many from a bare client, half before and half after"));
     let before = feed().await?;
-    let messages = (1..=rows).map(message).collect::<anyhow::Result<Vec<_>>>()?;
+    let messages = (1..=rows).map(|number| message(number, KEY)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut transaction = connection.begin().await?;
     for some in messages.chunks(APPENDED) {
         outbox::append(&mut transaction, some).await?;
@@ -83,22 +82,6 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, rows: usize, timed: Du
     Ok(report)
 }
 
-/// A command as the order service sends it, of an aggregate that many others of the same run belong to.
-fn message(number: usize) -> anyhow::Result<Message> {
-    let aggregate = Uuid::from_u128((number % AGGREGATES) as u128);
-    let saga_id = Uuid::now_v7();
-    let payload = json!({
-        "orderId": aggregate, "total": {"amount": 15_800, "currency": "EUR"}, "paymentMethod": "pm_ok",
-    });
-    let mut cause = Cause::new(Uuid::now_v7().to_string()).within_saga(saga_id);
-    cause.causation_id = Some(Uuid::now_v7());
-    cause.trace.traceparent = Some(format!("00-{}-{}-01", saga_id.simple(), &saga_id.simple().to_string()[16..]));
-    let route = Route::mandatory(COMMANDS.name, "payment");
-    let aggregate = Aggregate { kind: "Order".into(), id: aggregate.to_string() };
-    let message = Message::new("CapturePayment", aggregate, route, &payload, cause)?;
-    Ok(message.with_idempotency_key(format!("{saga_id}:payment:do")))
-}
-
 async fn count(stack: &Stack, question: &str) -> anyhow::Result<u64> {
     stack.database.value(question).await?.as_u64().context("a number")
 }
@@ -112,21 +95,7 @@ async fn check(stack: &Stack, inserted: &[Message], arrived: &[Delivery]) -> any
         kept == expected && distinct == expected,
         "{expected} rows were inserted, the history has {kept} of {distinct} messages"
     );
-    let numbers: HashMap<String, usize> =
-        inserted.iter().enumerate().map(|(number, message)| (message.id.to_string(), number)).collect();
-    let mut seen = vec![false; inserted.len()];
-    let mut last: HashMap<&str, usize> = HashMap::new();
-    for delivery in arrived {
-        let id = id_of(delivery);
-        let number = *numbers.get(&id).with_context(|| format!("message {id} arrived and was never inserted"))?;
-        ensure!(!std::mem::replace(&mut seen[number], true), "message {id} arrived twice");
-        let aggregate = inserted[number].aggregate.id.as_str();
-        if let Some(before) = last.insert(aggregate, number) {
-            let overtaken = inserted[before].id;
-            ensure!(before < number, "message {id} of aggregate {aggregate} arrived after the later {overtaken}");
-        }
-    }
-    Ok(())
+    each_once_and_in_order(inserted, &arrived.iter().map(id_of).collect::<Vec<_>>())
 }
 
 /// A transaction a row, at a fixed pace, with a relay in the same process: from the commit's return to the delivery.
@@ -157,7 +126,7 @@ async fn time_delivery(
     let mut pace = interval(Duration::from_secs_f64(1.0 / ARRIVALS));
     for number in 0..warming + total {
         pace.tick().await;
-        let message = message(number)?;
+        let message = message(number, KEY)?;
         let id = message.id.to_string();
         let mut transaction = connection.begin().await?;
         outbox::append(&mut transaction, &[message]).await?;

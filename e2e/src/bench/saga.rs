@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use contracts::topology::EVENTS;
 use futures::StreamExt as _;
 use messaging::Queue;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant as Moment, sleep, sleep_until};
@@ -20,12 +20,15 @@ use super::usage::Watch;
 use super::wire::Wire;
 use crate::Stack;
 use crate::stack::Service;
+use crate::stack::client::send;
 
 const LIMIT: &str = "all processors for PostgreSQL alone, at the processor time that it took for one of these sagas";
 /// Orders under way while the rate is measured: enough that everybody always has something to do.
-const UNDER_WAY: usize = 192;
+const UNDER_WAY: usize = 400;
 /// How long each load runs before it is measured.
 const WARMING: Duration = Duration::from_secs(3);
+/// When an order is placed again that was refused for now.
+const LATER: Duration = Duration::from_millis(500);
 /// Where the bench hears that an order is complete.
 const COMPLETED: Queue =
     Queue { name: "bench.completed", bindings: &[(EVENTS, "Order.OrderShipped")], single_active_consumer: false };
@@ -101,7 +104,7 @@ impl Shop {
         self.orders().values().filter(|seen| seen.completed.is_some()).count() as u64
     }
 
-    /// Places an order, and says when it was accepted.
+    /// Places an order, and remembers when it was accepted.
     async fn order(&self, number: usize) -> anyhow::Result<()> {
         let body = json!({
             "customerId": format!("c-{}", number % 1_000),
@@ -113,10 +116,16 @@ impl Shop {
             },
         });
         let key = format!("bench-{number}-{:08x}", rand::random::<u32>());
-        let answer = self.client.post(&self.url).header("Idempotency-Key", key).json(&body).send().await?;
-        let status = answer.status().as_u16();
-        let answer: Value = serde_json::from_str(&answer.text().await?)?;
-        ensure!(status == 202, "an order was answered with {status}: {answer}");
+        let answer = loop {
+            let request = self.client.post(&self.url).header("Idempotency-Key", &key).json(&body);
+            let answer = send(request).await?;
+            match answer.status {
+                202 => break answer.body,
+                // As the answer asks: later, with the same key.
+                503 => sleep(LATER).await,
+                status => bail!("an order was answered with {status}: {}", answer.text),
+            }
+        };
         let id = answer["orderId"].as_str().context("an order has an id")?;
         self.orders().entry(id.to_owned()).or_default().accepted = Some(Instant::now());
         Ok(())
@@ -192,7 +201,7 @@ async fn check(stack: &Stack, shop: &Shop) -> anyhow::Result<Vec<String>> {
     let accepted = {
         let orders = shop.orders();
         if let Some((id, seen)) = orders.iter().find(|(_, seen)| seen.events != 1 || seen.accepted.is_none()) {
-            anyhow::bail!("order {id}: accepted {}, completed {} times", seen.accepted.is_some(), seen.events);
+            bail!("order {id}: accepted {}, completed {} times", seen.accepted.is_some(), seen.events);
         }
         orders.len()
     };

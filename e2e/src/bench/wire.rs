@@ -7,13 +7,13 @@ use anyhow::{Context as _, bail};
 use futures::StreamExt as _;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
-    QueuePurgeOptions,
+    BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueuePurgeOptions,
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
-use messaging::Queue;
 use messaging::topology::declare_queue;
+use messaging::{Envelope, Message, Queue};
+use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::report::Rate;
@@ -21,6 +21,8 @@ use crate::stack::vhost::Vhost;
 
 /// Messages of the bare client that the broker has not confirmed yet.
 pub(crate) const WINDOW: usize = 1_000;
+/// AMQP's delivery mode for messages that the broker keeps on disk.
+const PERSISTENT: u8 = 2;
 /// The longest silence of a queue that should have messages.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -36,6 +38,35 @@ pub(crate) struct Wire {
 pub(crate) struct Parcel {
     pub(crate) body: Vec<u8>,
     pub(crate) properties: BasicProperties,
+}
+
+impl Parcel {
+    /// A message as a relay would send it.
+    pub(crate) fn of(message: &Message) -> anyhow::Result<Parcel> {
+        let envelope = Envelope {
+            event_id: message.id,
+            event_type: message.message_type.to_string(),
+            schema_version: message.schema_version.unsigned_abs(),
+            aggregate_type: message.aggregate.kind.to_string(),
+            aggregate_id: message.aggregate.id.clone(),
+            correlation_id: message.cause.correlation_id.clone(),
+            causation_id: message.cause.causation_id,
+            saga_id: message.cause.saga_id,
+            idempotency_key: message.idempotency_key.clone(),
+            traceparent: message.cause.trace.traceparent.clone(),
+            occurred_at: OffsetDateTime::now_utc(),
+            payload: message.payload.clone(),
+            routing_key: String::new(),
+        };
+        let properties = BasicProperties::default()
+            .with_message_id(message.id.to_string().into())
+            .with_type(message.message_type.as_ref().into())
+            .with_app_id("bench".into())
+            .with_correlation_id(message.cause.correlation_id.as_str().into())
+            .with_content_type("application/json".into())
+            .with_delivery_mode(PERSISTENT);
+        Ok(Parcel { body: serde_json::to_vec(&envelope)?, properties })
+    }
 }
 
 impl Wire {
@@ -98,13 +129,6 @@ impl Wire {
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
         let tag = "arrivals".into();
         Ok(self.channel.basic_consume(self.queue.name.into(), tag, options, FieldTable::default()).await?)
-    }
-
-    /// How many messages wait in the queue.
-    pub(crate) async fn depth(&self) -> anyhow::Result<u32> {
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue = self.channel.queue_declare(self.queue.name.into(), options, FieldTable::default()).await?;
-        Ok(queue.message_count())
     }
 
     /// Forgets what is in the queue.
