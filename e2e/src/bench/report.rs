@@ -48,6 +48,8 @@ pub struct Latency {
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
+    /// Processor seconds of all groups for a thousand at this rate: smaller batches than at the highest one.
+    pub cpu_per_thousand: Option<f64>,
 }
 
 /// How the machine was, so that figures of two runs can be compared.
@@ -119,7 +121,15 @@ impl Latency {
         }
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
         let (count, max_ms) = (histogram.len(), histogram.max() as f64 / 1_000.0);
-        Ok(Latency { from_to, arrivals_per_second, count, p50_ms: at(0.5), p99_ms: at(0.99), max_ms })
+        Ok(Latency {
+            from_to,
+            arrivals_per_second,
+            count,
+            p50_ms: at(0.5),
+            p99_ms: at(0.99),
+            max_ms,
+            cpu_per_thousand: None,
+        })
     }
 }
 
@@ -152,9 +162,14 @@ impl fmt::Display for Report {
         writeln!(f, "bench {bench}: {:.0} {unit}/s   ({} in {:.2} s)", self.per_second, self.count, self.seconds)?;
         writeln!(f, "  limit    {:.0} {unit}/s   {}", self.limit_per_second, self.limit_is)?;
         writeln!(f, "  ratio    {:.2}", self.ratio)?;
-        if let Some(Latency { from_to, arrivals_per_second, count, p50_ms, p99_ms, max_ms }) = &self.latency {
+        if let Some(Latency { from_to, arrivals_per_second, count, p50_ms, p99_ms, max_ms, cpu_per_thousand }) =
+            &self.latency
+        {
             let when = format!("at {arrivals_per_second:.0} {unit}/s, {count} of them");
             writeln!(f, "  latency  p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms, max {max_ms:.1} ms   {from_to}, {when}")?;
+            if let Some(cpu) = cpu_per_thousand {
+                writeln!(f, "           and {cpu:.2} s of all processes' cpu per 1,000 {unit} at this rate")?;
+            }
         }
         let list = |values: &BTreeMap<String, f64>, digits: usize| {
             values.iter().map(|(name, value)| format!("{name} {value:.digits$}")).collect::<Vec<_>>().join(", ")

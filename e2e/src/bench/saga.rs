@@ -56,11 +56,14 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, time: Duration) -> any
 
     let arrivals = (rate.per_second() / 2.0).max(1.0);
     bench.say(format!("{arrivals:.0} orders a second, on schedule, for {} s", time.as_secs()));
-    let measured_from = Instant::now() + WARMING;
+    let (measured_from, before) = (Instant::now() + WARMING, shop.completed());
+    let watch = Watch::begin(bench.servers, &processes).await?;
     shop.clone().order_on_schedule(arrivals, WARMING + time).await?;
     shop.all_completed(bench).await?;
+    let timed = watch.end()?.cpu.values().sum::<f64>() * 1_000.0 / (shop.completed() - before).max(1) as f64;
     let times = shop.times(measured_from)?;
-    let latency = Latency::of("from the acceptance of an order to the event of its completion", arrivals, times)?;
+    let mut latency = Latency::of("from the acceptance of an order to the event of its completion", arrivals, times)?;
+    latency.cpu_per_thousand = Some(timed);
 
     listening.abort();
     let checked = check(stack, &shop).await?;
