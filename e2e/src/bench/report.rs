@@ -49,7 +49,7 @@ pub struct Latency {
     pub p99_ms: f64,
     pub max_ms: f64,
     /// Processor seconds of all groups for a thousand at this rate: smaller batches than at the highest one.
-    pub cpu_per_thousand: Option<f64>,
+    pub cpu_per_thousand: BTreeMap<String, f64>,
 }
 
 /// How the machine was, so that figures of two runs can be compared.
@@ -87,7 +87,7 @@ impl Report {
             limit_is: limit.1,
             ratio: rate.per_second() / limit.0,
             latency: None,
-            cpu_per_thousand: usage.cpu.into_iter().map(|(name, seconds)| (name, seconds / thousands)).collect(),
+            cpu_per_thousand: usage.cpu_per(thousands),
             resident_mb: usage.resident,
             checked: Vec::new(),
             machine,
@@ -128,7 +128,7 @@ impl Latency {
             p50_ms: at(0.5),
             p99_ms: at(0.99),
             max_ms,
-            cpu_per_thousand: None,
+            cpu_per_thousand: BTreeMap::new(),
         })
     }
 }
@@ -167,15 +167,11 @@ impl fmt::Display for Report {
         {
             let when = format!("at {arrivals_per_second:.0} {unit}/s, {count} of them");
             writeln!(f, "  latency  p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms, max {max_ms:.1} ms   {from_to}, {when}")?;
-            if let Some(cpu) = cpu_per_thousand {
-                writeln!(f, "           and {cpu:.2} s of all processes' cpu per 1,000 {unit} at this rate")?;
+            if !cpu_per_thousand.is_empty() {
+                writeln!(f, "           at this rate {}", cpu(cpu_per_thousand, unit))?;
             }
         }
-        let list = |values: &BTreeMap<String, f64>, digits: usize| {
-            values.iter().map(|(name, value)| format!("{name} {value:.digits$}")).collect::<Vec<_>>().join(", ")
-        };
-        let sum: f64 = self.cpu_per_thousand.values().sum();
-        writeln!(f, "  cpu      {sum:.2} s per 1,000 {unit}: {}", list(&self.cpu_per_thousand, 3))?;
+        writeln!(f, "  cpu      {}", cpu(&self.cpu_per_thousand, unit))?;
         writeln!(f, "  memory   MB resident: {}", list(&self.resident_mb, 0))?;
         for checked in &self.checked {
             writeln!(f, "  checked  {checked}")?;
@@ -187,4 +183,13 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "a sync takes {sync_ms:.2} ms")
     }
+}
+
+fn cpu(by_group: &BTreeMap<String, f64>, unit: &str) -> String {
+    let sum: f64 = by_group.values().sum();
+    format!("{sum:.2} s per 1,000 {unit}: {}", list(by_group, 3))
+}
+
+fn list(values: &BTreeMap<String, f64>, digits: usize) -> String {
+    values.iter().map(|(name, value)| format!("{name} {value:.digits$}")).collect::<Vec<_>>().join(", ")
 }

@@ -60,10 +60,10 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, time: Duration) -> any
     let watch = Watch::begin(bench.servers, &processes).await?;
     shop.clone().order_on_schedule(arrivals, WARMING + time).await?;
     shop.all_completed(bench).await?;
-    let timed = watch.end()?.cpu.values().sum::<f64>() * 1_000.0 / (shop.completed() - before).max(1) as f64;
+    let (timed, thousands) = (watch.end()?, (shop.completed() - before).max(1) as f64 / 1_000.0);
     let times = shop.times(measured_from)?;
     let mut latency = Latency::of("from the acceptance of an order to the event of its completion", arrivals, times)?;
-    latency.cpu_per_thousand = Some(timed);
+    latency.cpu_per_thousand = timed.cpu_per(thousands);
 
     listening.abort();
     let checked = check(stack, &shop).await?;

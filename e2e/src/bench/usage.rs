@@ -70,6 +70,13 @@ impl Watch {
     }
 }
 
+impl Usage {
+    /// Processor seconds for each of so many.
+    pub(crate) fn cpu_per(&self, count: f64) -> BTreeMap<String, f64> {
+        self.cpu.iter().map(|(name, seconds)| (name.clone(), seconds / count)).collect()
+    }
+}
+
 fn cpu(groups: &[(String, i32)]) -> anyhow::Result<BTreeMap<String, f64>> {
     let parents = parents();
     let mut seconds = BTreeMap::from([(BENCH.to_owned(), own(&stat("self")?))]);
