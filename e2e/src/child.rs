@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use tokio::process::{ChildStdout, Command};
+use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -27,7 +27,6 @@ pub struct Launch {
     pub directory: PathBuf,
     /// User and group to become; only root may ask for it.
     pub user: Option<(u32, u32)>,
-    /// Where the output goes: both streams to a file, or standard output to us and errors to the file.
     pub output: Output,
     /// Sent when we die or drop the child.
     pub farewell: Signal,
@@ -36,7 +35,7 @@ pub struct Launch {
 /// Where the output of a child goes.
 pub enum Output {
     File(PathBuf),
-    Piped { errors: PathBuf },
+    Files { output: PathBuf, errors: PathBuf },
 }
 
 /// A running program. Dropping it sends its farewell signal.
@@ -51,7 +50,7 @@ impl Launch {
     ///
     /// # Errors
     /// The program, its directory or its log cannot be opened.
-    pub fn spawn(self) -> anyhow::Result<(Child, Option<ChildStdout>)> {
+    pub fn spawn(self) -> anyhow::Result<Child> {
         let mut command = match setpriv() {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
@@ -72,8 +71,8 @@ impl Launch {
                 let file = append(path)?;
                 command.stdout(file.try_clone()?).stderr(file);
             }
-            Output::Piped { errors } => {
-                command.stdout(Stdio::piped()).stderr(append(errors)?);
+            Output::Files { output, errors } => {
+                command.stdout(append(output)?).stderr(append(errors)?);
             }
         }
         let what = || match self.user {
@@ -84,14 +83,13 @@ impl Launch {
         };
         let mut child = command.spawn().with_context(what)?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).context("a child that has just begun has a pid")?;
-        let stdout = child.stdout.take();
         let (ended, exit) = watch::channel(None);
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
                 ended.send_replace(Some(status));
             }
         });
-        Ok((Child { pid: Pid::from_raw(pid), farewell: self.farewell, exit }, stdout))
+        Ok(Child { pid: Pid::from_raw(pid), farewell: self.farewell, exit })
     }
 }
 

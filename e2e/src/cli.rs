@@ -1,5 +1,7 @@
 //! One file for each verb, and what they share.
 
+#[cfg(feature = "stack")]
+pub(crate) mod bench;
 mod cargo;
 mod ensure;
 pub(crate) mod prepare;

@@ -66,7 +66,7 @@ impl Jaeger {
             farewell: Signal::SIGKILL,
         };
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
-        let jaeger = Jaeger { query, otlp, client, child: launch.spawn()?.0 };
+        let jaeger = Jaeger { query, otlp, client, child: launch.spawn()? };
         jaeger.ready().await?;
         Ok(jaeger)
     }

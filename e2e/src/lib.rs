@@ -4,6 +4,8 @@
 //! [`Proxy`] and [`Holds`] break things at a chosen place and moment, [`Collector`] and [`Jaeger`] show the traces,
 //! and [`eventually`] waits for a named state.
 
+#[cfg(feature = "stack")]
+pub mod bench;
 mod child;
 mod eventually;
 mod holds;

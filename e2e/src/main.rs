@@ -20,6 +20,8 @@ enum Verb {
     #[cfg(feature = "stack")]
     #[command(flatten)]
     Shop(cli::shop::Verb),
+    #[cfg(feature = "stack")]
+    Bench(cli::bench::Arguments),
     Test(cli::test::Arguments),
     Servers(cli::servers::Arguments),
     Prepare(cli::prepare::Arguments),
@@ -33,6 +35,7 @@ Examples:
   cargo saga scenario                 what can be broken
   cargo saga timeline ID              what happened to an order
   cargo saga test                     every test of the workspace
+  cargo saga bench                    how fast it is, beside what the machine can do
   cargo saga prepare                  after a query or a table has changed
 
 Ends with: 0 done, and as expected; 1 something failed; 2 wrong usage; 3 no shop is running; 4 not as expected (an
@@ -45,6 +48,8 @@ async fn main() -> ExitCode {
         Verb::Test(arguments) => cli::until_interrupted(cli::test::run(arguments)).await,
         #[cfg(feature = "stack")]
         Verb::Shop(verb) => Box::pin(cli::shop::run(verb)).await,
+        #[cfg(feature = "stack")]
+        Verb::Bench(arguments) => cli::until_interrupted(cli::bench::run(arguments)).await,
         Verb::Servers(arguments) => cli::until_interrupted(cli::servers::run(arguments)).await,
         Verb::Prepare(arguments) => cli::until_interrupted(cli::prepare::run(arguments)).await,
     };

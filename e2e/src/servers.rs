@@ -28,7 +28,7 @@ pub use product::Product;
 pub use rabbitmq::RabbitMq;
 
 use coordinates::derive;
-use directory::{Fate, StateDirectory};
+use directory::{Fate, Medium, StateDirectory};
 pub use directory::{is_in_use, state_directory};
 
 /// Both servers, running. Dropping them ends them at once; [`Servers::stop`] stops those cleanly whose data is kept.
@@ -46,7 +46,15 @@ impl Servers {
     /// # Errors
     /// A server is [`Missing`], too old, or does not come up.
     pub async fn start() -> anyhow::Result<Self> {
-        Self::start_in(StateDirectory::fresh().await?).await
+        Self::start_in(StateDirectory::fresh(Medium::Memory).await?).await
+    }
+
+    /// The same with their data on a disk: for who measures what a commit costs.
+    ///
+    /// # Errors
+    /// As [`Servers::start`].
+    pub async fn start_on_disk() -> anyhow::Result<Self> {
+        Self::start_in(StateDirectory::fresh(Medium::Disk).await?).await
     }
 
     /// The servers of this name, with their data from the last time; `fresh`: without it.

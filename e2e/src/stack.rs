@@ -93,9 +93,17 @@ impl Stack {
     /// # Errors
     /// It does not become ready.
     pub async fn another(&self, service: Service) -> anyhow::Result<Process> {
+        Process::start(self.recipe_of_another(service)?).await
+    }
+
+    /// What one more process of a service is started with, for the caller to change.
+    ///
+    /// # Errors
+    /// There are no free ports.
+    pub fn recipe_of_another(&self, service: Service) -> anyhow::Result<Recipe> {
         let (http, ops) = process::addresses()?;
         let name = format!("{}-{}", service.name(), http.port());
-        Process::start(self.recipe(service, &name, http, ops)?).await
+        self.recipe(service, &name, http, ops)
     }
 
     pub fn process(&self, service: Service) -> &Process {
@@ -128,6 +136,12 @@ impl Stack {
         &self.directory
     }
 
+    /// Connects as the role of a service, to its schema.
+    pub fn database_url(&self, service: Service) -> String {
+        let at = self.coordinates.postgres.address();
+        self.coordinates.database_url(service.schema(), self.database.name(), at)
+    }
+
     fn recipe(&self, service: Service, name: &str, http: SocketAddr, ops: SocketAddr) -> anyhow::Result<Recipe> {
         let surroundings = Surroundings {
             coordinates: &self.coordinates,
@@ -144,6 +158,7 @@ impl Stack {
         Ok(Recipe {
             name: name.to_owned(),
             program: programs()?.join(service.name()),
+            arguments: Vec::new(),
             environment,
             directory: self.directory.clone(),
             state: self.coordinates.directory.clone(),

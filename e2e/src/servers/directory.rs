@@ -20,10 +20,20 @@ pub(crate) enum Fate {
     Kept,
 }
 
+/// Where the data of a fresh run stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// In memory where there is room, because its writes are not worth a disk.
+    Memory,
+    /// On the disk of the state directory: for who measures what a write costs.
+    Disk,
+}
+
 /// A state directory that this process owns until it drops it.
 pub(crate) struct StateDirectory {
     path: PathBuf,
     fate: Fate,
+    medium: Medium,
     /// As whom the servers run, when we are root.
     user: Option<(u32, u32)>,
     /// Held, never read; the kernel lets go when we die.
@@ -37,7 +47,7 @@ const ROOM: u64 = 3 << 30;
 
 impl StateDirectory {
     /// A fresh one. Clears away what killed runs left: their servers and their data.
-    pub(crate) async fn fresh() -> anyhow::Result<Self> {
+    pub(crate) async fn fresh(medium: Medium) -> anyhow::Result<Self> {
         let base = base()?;
         // Held while we look around, so that nobody takes a directory for abandoned that is just being made.
         let turn = File::create(base.join("turn"))?;
@@ -46,7 +56,8 @@ impl StateDirectory {
             if entry.file_name().to_string_lossy().starts_with("run-")
                 && let Ok(lock) = lock(&entry.path())
             {
-                let abandoned = StateDirectory { path: entry.path(), fate: Fate::Removed, user: None, _lock: lock };
+                let (path, fate) = (entry.path(), Fate::Removed);
+                let abandoned = StateDirectory { path, fate, medium, user: None, _lock: lock };
                 reap(&abandoned.path, Manner::AtOnce).await?;
                 abandoned.remove()?;
             }
@@ -54,7 +65,7 @@ impl StateDirectory {
         let path = base.join(format!("run-{:08x}", rand::random::<u32>()));
         make_for_all(&path, 0o711)?;
         let lock = lock(&path)?;
-        Ok(StateDirectory { path, fate: Fate::Removed, user: server_user()?, _lock: lock })
+        Ok(StateDirectory { path, fate: Fate::Removed, medium, user: server_user()?, _lock: lock })
     }
 
     /// The one of this name, with its data from the last time.
@@ -63,7 +74,7 @@ impl StateDirectory {
         make_for_all(&path, 0o711)?;
         let lock = lock(&path)?;
         reap(&path, Manner::Gently).await?;
-        Ok(StateDirectory { path, fate: Fate::Kept, user: server_user()?, _lock: lock })
+        Ok(StateDirectory { path, fate: Fate::Kept, medium: Medium::Disk, user: server_user()?, _lock: lock })
     }
 
     /// Forgets everything in it.
@@ -91,10 +102,10 @@ impl StateDirectory {
         Ok(path)
     }
 
-    /// The same, in memory where there is room for a whole test run; the disk of a fresh run is not worth its writes.
+    /// The same, in memory if the data may stand there and there is room for a whole test run.
     pub(crate) fn make_in_memory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let free = statvfs(MEMORY).map_or(0, |fs| fs.blocks_available() * fs.fragment_size());
-        if self.fate == Fate::Kept || free < ROOM {
+        if self.medium == Medium::Disk || free < ROOM {
             return self.make(name);
         }
         let real = Path::new(MEMORY).join(format!("saga-{:016x}", rand::random::<u64>()));

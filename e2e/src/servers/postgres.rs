@@ -73,6 +73,11 @@ impl Postgres {
         Endpoint { host: LOOPBACK, port: self.port, user: SUPERUSER.to_owned(), password: self.password.clone() }
     }
 
+    /// The pid of the process that all others of the server descend from, while it runs.
+    pub async fn pid(&self) -> Option<i32> {
+        self.child.lock().await.as_ref().map(Child::pid)
+    }
+
     /// Starts it again, on the same data and port.
     ///
     /// # Errors
@@ -209,7 +214,7 @@ impl Postgres {
             output: Output::File(self.log.clone()),
             farewell,
         };
-        Ok(launch.spawn()?.0)
+        launch.spawn()
     }
 
     /// Waits until it takes connections.

@@ -80,6 +80,11 @@ impl RabbitMq {
         Endpoint { host: LOOPBACK, port: self.ports.amqp, user, password }
     }
 
+    /// The pid of the node, while it runs.
+    pub async fn pid(&self) -> Option<i32> {
+        self.node.lock().await.as_ref().map(Child::pid)
+    }
+
     pub fn management_port(&self) -> u16 {
         self.ports.management
     }
@@ -200,7 +205,7 @@ impl RabbitMq {
             output: Output::File(self.log()),
             farewell,
         };
-        Ok(launch.spawn()?.0)
+        launch.spawn()
     }
 
     fn environment(&self) -> BTreeMap<String, String> {

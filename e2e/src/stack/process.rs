@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -12,8 +12,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::ChildStdout;
 
 use crate::child::{Child, Launch, Output};
 use crate::eventually::{State, eventually};
@@ -33,6 +31,7 @@ const LAST_LINES: usize = 15;
 pub struct Recipe {
     pub name: String,
     pub program: PathBuf,
+    pub arguments: Vec<String>,
     pub environment: BTreeMap<String, String>,
     /// For its log.
     pub directory: PathBuf,
@@ -45,7 +44,6 @@ pub struct Recipe {
 pub struct Process {
     recipe: Recipe,
     holds: Holds,
-    lines: Arc<Mutex<Vec<String>>>,
     running: Mutex<Option<Arc<Running>>>,
 }
 
@@ -63,7 +61,7 @@ impl Process {
         let holds = Holds::new(recipe.directory.join(format!("{}.holds", recipe.name)))?;
         recipe.environment.insert("SAGA_HOLDS".to_owned(), holds.directory().display().to_string());
         recipe.environment.insert(MARK.to_owned(), recipe.state.display().to_string());
-        let process = Process { recipe, holds, lines: Arc::default(), running: Mutex::new(None) };
+        let process = Process { recipe, holds, running: Mutex::new(None) };
         process.launch().await?;
         Ok(process)
     }
@@ -71,6 +69,12 @@ impl Process {
     /// Its hold points; no other process sees them.
     pub fn holds(&self) -> &Holds {
         &self.holds
+    }
+
+    /// # Errors
+    /// It does not run.
+    pub fn pid(&self) -> anyhow::Result<i32> {
+        self.running().map(|running| running.child.pid())
     }
 
     /// Requests to it.
@@ -97,7 +101,7 @@ impl Process {
 
     /// Every line that it has written to its log, over all its lives.
     pub fn logs(&self) -> Vec<String> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        read_from(&self.log(), 0).lines().map(str::to_owned).collect()
     }
 
     /// Kills it, as a crash would.
@@ -171,23 +175,21 @@ impl Process {
     }
 
     async fn launch(&self) -> anyhow::Result<()> {
-        let Recipe { name, program, environment, directory, ops_token, .. } = &self.recipe;
+        let Recipe { name, program, arguments, environment, directory, ops_token, .. } = &self.recipe;
         if !program.exists() {
             bail!("{} is not built: run `cargo saga test`", program.display());
         }
         let launch = Launch {
             program: program.clone(),
-            arguments: Vec::new(),
+            arguments: arguments.clone(),
             environment: environment.clone(),
             directory: directory.clone(),
             user: None,
-            output: Output::Piped { errors: directory.join(format!("{name}.stderr")) },
+            output: Output::Files { output: self.log(), errors: directory.join(format!("{name}.stderr")) },
             farewell: Signal::SIGKILL,
         };
-        let begin = self.logs().len();
-        let (child, stdout) = launch.spawn()?;
-        let stdout = stdout.context("standard output was asked for")?;
-        tokio::spawn(keep(stdout, self.lines.clone(), directory.join(format!("{name}.log"))));
+        let begin = fs::metadata(self.log()).map_or(0, |log| log.len());
+        let child = launch.spawn()?;
         let listens = format!("{name} listens");
         let addresses = eventually(READY_WITHIN, &listens, async || self.addresses(&child, begin)).await;
         let (http, ops) = addresses.with_context(|| self.with_log("does not listen"))?;
@@ -206,19 +208,25 @@ impl Process {
     }
 
     /// Where it listens, as it says itself.
-    fn addresses(&self, child: &Child, begin: usize) -> anyhow::Result<State<(SocketAddr, SocketAddr)>> {
-        let lines = self.logs();
-        let listening = lines[begin.min(lines.len())..].iter().find_map(|line| {
+    fn addresses(&self, child: &Child, begin: u64) -> anyhow::Result<State<(SocketAddr, SocketAddr)>> {
+        let text = read_from(&self.log(), begin);
+        let listening = text.lines().find_map(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
             let field =
                 |name: &str| line.get(name).or_else(|| line.get("fields")?.get(name))?.as_str().map(str::to_owned);
-            (field("message")? == "listening").then_some((field("httpAddress")?, field("opsAddress")?))
+            // A process that only publishes has no listener for customers.
+            let ops = field("opsAddress")?;
+            (field("message")? == "listening").then(|| (field("httpAddress").unwrap_or(ops.clone()), ops))
         });
         match (listening, child.exit()) {
             (Some((http, ops)), _) => Ok(State::Reached((http.parse()?, ops.parse()?))),
-            (None, None) => Ok(State::pending(lines.last())),
+            (None, None) => Ok(State::pending(text.lines().last())),
             (None, Some(status)) => Ok(State::Lost(format!("it ended with {status}"))),
         }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.recipe.directory.join(format!("{}.log", self.recipe.name))
     }
 
     fn with_log(&self, what: &str) -> String {
@@ -243,16 +251,18 @@ impl Process {
     }
 }
 
-/// Keeps every line, in memory for the test and in a file for whoever reads it afterwards.
-async fn keep(stdout: ChildStdout, lines: Arc<Mutex<Vec<String>>>, log: PathBuf) {
-    let mut file = File::options().create(true).append(true).open(log).ok();
-    let mut reader = BufReader::new(stdout).lines();
-    while let Ok(Some(line)) = reader.next_line().await {
-        if let Some(file) = &mut file {
-            let _ = writeln!(file, "{line}");
-        }
-        lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-    }
+/// The lines that stand in a file from an offset on; nothing, if there is no such file yet.
+fn read_from(path: &Path, offset: u64) -> String {
+    let read = || {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        // The last line may be on its way.
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_default()
 }
 
 /// Two free addresses, for requests and for operators: the same over all lives of a process, so that whoever was told

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use chassis::Base;
+use chassis::{Base, Together};
 use contracts::step::Direction;
-use messaging::Poke;
+use messaging::{Failure, Poke};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -16,17 +16,31 @@ mod cancel;
 mod look;
 pub(crate) mod ops;
 mod place;
+mod placing;
+
+/// Where new orders meet.
+pub(crate) type Placing = Together<placing::Wanted, Result<placing::Outcome, Failure>>;
+/// One group commits while the next one is written.
+const PLACING_AT_ONCE: usize = 2;
+/// Orders of one transaction: enough that its fixed cost no longer counts.
+const PLACED_TOGETHER: usize = 64;
 
 /// What the handlers share.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) pool: PgPool,
     pub(crate) poke: Poke,
+    pub(crate) placing: Arc<Placing>,
     pub(crate) deadlines: Deadlines,
     pub(crate) base: Arc<Base>,
 }
 
 impl Api {
+    pub(crate) fn new(base: Base, poke: Poke, deadlines: Deadlines) -> Api {
+        let placing = Arc::new(Together::new(PLACING_AT_ONCE, PLACED_TOGETHER));
+        Api { pool: base.pool.clone(), poke, placing, deadlines, base: Arc::new(base) }
+    }
+
     /// The routes for everybody.
     pub(crate) fn routes(self) -> OpenApiRouter {
         OpenApiRouter::new()

@@ -15,7 +15,6 @@ mod progress;
 mod replies;
 mod store;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::{Base, Service};
@@ -53,7 +52,7 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let consumer = Consumer::new(topology::ORDER_REPLIES, replies, &base.database, base.broker()?, poke.clone());
     let sweep = Sweep { pool: base.pool.clone(), replies: consumer.pulse(), deadlines, poke: poke.clone() };
     let pulse = Pulse::new("deadlines");
-    let api = Api { pool: base.pool.clone(), poke, deadlines, base: Arc::new(base.clone()) };
+    let api = Api::new(base.clone(), poke, deadlines);
     Ok(Service::new(base)
         .relay(relay)
         .consumer(consumer)

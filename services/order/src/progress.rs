@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::definition::{self, Deadlines};
 use crate::domain::{self, Event, Ignored, Transition};
-use crate::store::moves::{self, Ask, Change, Marked, Moves};
+use crate::store::moves::{self, Ask, Change, Marked, Moves, Start};
 use crate::store::sagas::{Locked, OrderDetails};
 use crate::store::steps::{self, IgnoredAnswer, StepRow};
 
@@ -82,22 +82,21 @@ pub(crate) async fn advance(
     Ok(became)
 }
 
-/// Writes a new order and its saga, with the first command and event.
+/// Writes new orders and their sagas, with the first command and event of each.
 pub(crate) async fn start(
     connection: &mut PgConnection,
     deadlines: &Deadlines,
-    saga_id: Uuid,
-    customer_id: &str,
-    order: &OrderDetails,
-    cause: Cause,
+    starts: &[Start<'_>],
 ) -> Result<(), Failure> {
     let transition = domain::start();
     let mut writes = Writes::default();
-    writes.follow(deadlines, saga_id, order, transition, None, cause)?;
-    let [ask] = &writes.moves.asks[..] else {
+    for Start { saga_id, order, cause, .. } in starts {
+        writes.follow(deadlines, *saga_id, order, transition, None, cause.clone())?;
+    }
+    if writes.moves.asks.len() != starts.len() {
         return Err(Failure::permanent("saga.start", "a saga begins with one command"));
-    };
-    moves::begin(connection, customer_id, order, transition.saga, ask).await?;
+    }
+    moves::begin(connection, starts, transition.saga, &writes.moves.asks).await?;
     outbox::append(connection, &writes.messages).await
 }
 

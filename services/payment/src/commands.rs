@@ -1,5 +1,6 @@
 //! The queue `payment.commands`: capture and refund, by one record per saga and one key at the provider.
 
+use chassis::Together;
 use contracts::answer::{Answer, Details};
 use contracts::command::{CapturePayment, Command};
 use contracts::step::{Direction, Outcome, Step};
@@ -12,10 +13,14 @@ use crate::domain::{Rejection, Status};
 use crate::provider::{Provider, Said};
 use crate::store::{self, Change};
 
+/// Where first looks meet.
+pub(crate) type Looks = Together<Uuid, Result<Record, Failure>>;
+
 /// Handles commands.
 #[derive(Debug)]
 pub(crate) struct Commands {
     pub(crate) pool: PgPool,
+    pub(crate) looks: Looks,
     pub(crate) provider: Provider,
     pub(crate) retry: RetryPolicy,
     pub(crate) undo_retry: RetryPolicy,
@@ -30,8 +35,7 @@ impl Handler for Commands {
         let saga_id = delivery.saga_id()?;
         let correlation_id = &delivery.envelope.correlation_id;
         delivery.describe("order.id", &delivery.message.order_id());
-        let payment = store::find(&mut *self.pool.acquire().await?, saga_id).await?;
-        let record = payment.map_or(Record::None, |payment| payment.status.record());
+        let record = self.looks.run(saga_id, |group| look(self.pool.clone(), group)).await??;
         if participant::first_look(record, delivery.message.direction()) == FirstLook::Settled {
             return Ok(None);
         }
@@ -81,6 +85,17 @@ impl Handler for Commands {
             Direction::Undo => self.undo_retry,
         }
     }
+}
+
+/// The records of sagas before anybody is called, without a lock: those of messages that come together with one look.
+async fn look(pool: PgPool, saga_ids: Vec<Uuid>) -> Vec<Result<Record, Failure>> {
+    let listed = async { store::list(&mut *pool.acquire().await?, &saga_ids).await };
+    let payments = match listed.await {
+        Ok(payments) => payments,
+        Err(failure) => return saga_ids.iter().map(|_| Err(failure.share())).collect(),
+    };
+    let of = |id: &Uuid| payments.iter().find(|payment| payment.saga_id == *id);
+    saga_ids.iter().map(|id| Ok(of(id).map_or(Record::None, |payment| payment.status.record()))).collect()
 }
 
 fn change(

@@ -46,14 +46,14 @@ impl Row {
     }
 }
 
-/// The payment of a saga, without a lock: a first look.
-pub(crate) async fn find(connection: &mut PgConnection, saga_id: Uuid) -> Result<Option<Payment>, Failure> {
+/// The payments of sagas, without a lock: a first look.
+pub(crate) async fn list(connection: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Payment>, Failure> {
     let query = sqlx::query_as!(
         Row,
-        "select saga_id, order_id, status, amount, currency, reference from payments where saga_id = $1",
-        saga_id
+        "select saga_id, order_id, status, amount, currency, reference from payments where saga_id = any($1)",
+        saga_ids
     );
-    query.fetch_optional(connection).await?.map(Row::read).transpose()
+    query.fetch_all(connection).await?.into_iter().map(Row::read).collect()
 }
 
 /// The payments of an order.

@@ -1,15 +1,20 @@
 //! One request, one transaction, with its key locked: look at what is kept, decide, write the decision and the ledger,
 //! commit. Two requests of one key wait for each other; a crash leaves either everything or nothing of one.
 
+use std::collections::BTreeMap;
+use std::slice;
+use std::sync::Arc;
 use std::time::Duration;
 
-use messaging::{Classify as _, Failure};
+use chassis::Together;
+use futures::future::join_all;
+use messaging::{Class, Classify as _, Failure};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
 use crate::domain::{self, CancelAnswer, Stance, TakeAnswer};
 use crate::fault::{self, Behaviour, Lands, Plan, Refusal};
-use crate::store::decisions::{self, Kept, Locked, Subject};
+use crate::store::decisions::{self, First, Kept, Locked, Subject};
 use crate::store::{late_effects, switches};
 use crate::switch::{self, Interference, Kind, Party, SWITCHES};
 
@@ -18,7 +23,30 @@ use crate::switch::{self, Interference, Kind, Party, SWITCHES};
 pub(crate) struct Desk {
     pub(crate) pool: PgPool,
     pub(crate) late_after: Duration,
+    pub(crate) firsts: Arc<Firsts>,
 }
+
+/// Where first decisions meet: those of a party that come at the same time are kept in one transaction.
+pub(crate) struct Firsts {
+    provider: Together<First, Result<bool, Failure>>,
+    carrier: Together<First, Result<bool, Failure>>,
+}
+
+impl Firsts {
+    pub(crate) fn new() -> Firsts {
+        Firsts { provider: Together::new(1, KEPT_TOGETHER), carrier: Together::new(1, KEPT_TOGETHER) }
+    }
+
+    fn of(&self, party: Party) -> &Together<First, Result<bool, Failure>> {
+        match party {
+            Party::Provider => &self.provider,
+            Party::Carrier => &self.carrier,
+        }
+    }
+}
+
+/// Decisions of one transaction.
+const KEPT_TOGETHER: usize = 64;
 
 /// A capture or a shipment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,12 +95,11 @@ impl Desk {
         }
         let (outcome, subject) = decide_first(party, take, behaviour);
         let Some(decision) = outcome.decision else { return Ok(None) };
-        let switches = switches_of(party, Wish::Take);
-        let mut connection = self.pool.acquire().await?;
-        let is_first =
-            decisions::keep_first(&mut connection, party, &take.key, decision, outcome.effect, &subject, &switches)
-                .await?;
-        Ok(is_first.then_some(Handled::Answered(outcome.answer, subject)))
+        let (answer, key) = (outcome.answer, take.key.clone());
+        let first = First { key, decision, effect: outcome.effect, subject: subject.clone() };
+        let group = |group| keep_first(self.pool.clone(), party, group);
+        let is_first = self.firsts.of(party).run(first, group).await??;
+        Ok(is_first.then_some(Handled::Answered(answer, subject)))
     }
 
     /// A capture or a shipment.
@@ -161,6 +188,33 @@ pub(crate) fn behaviour(party: Party, method: Option<&str>) -> Behaviour {
         Party::Provider => fault::payment_method(method),
         Party::Carrier => fault::shipping_service(method),
     }
+}
+
+/// Keeps first decisions together, or, where that fails, each by itself. Tells of each whether it was kept.
+async fn keep_first(pool: PgPool, party: Party, firsts: Vec<First>) -> Vec<Result<bool, Failure>> {
+    match keep_together(&pool, party, &firsts).await {
+        Ok(kept) => kept.into_iter().map(Ok).collect(),
+        Err(failure) if firsts.len() == 1 || failure.class() == Class::Unavailable => {
+            firsts.iter().map(|_| Err(failure.share())).collect()
+        }
+        Err(_) => join_all(firsts.iter().map(|first| keep_alone(&pool, party, first))).await,
+    }
+}
+
+async fn keep_alone(pool: &PgPool, party: Party, first: &First) -> Result<bool, Failure> {
+    keep_together(pool, party, slice::from_ref(first)).await.map(|kept| kept == [true])
+}
+
+async fn keep_together(pool: &PgPool, party: Party, firsts: &[First]) -> Result<Vec<bool>, Failure> {
+    // Everybody locks keys in their order. A key that comes twice at once is left to the long way, where it waits.
+    let mut distinct = BTreeMap::new();
+    for first in firsts {
+        distinct.entry(first.key.as_str()).or_insert(first);
+    }
+    let distinct: Vec<&First> = distinct.into_values().collect();
+    let mut connection = pool.acquire().await?;
+    let mut kept = decisions::keep_first(&mut connection, party, &distinct, &switches_of(party, Wish::Take)).await?;
+    Ok(firsts.iter().map(|first| kept.remove(&first.key)).collect())
 }
 
 /// Decides with the key locked, and writes what is new.

@@ -15,13 +15,14 @@ mod desk;
 mod late;
 mod store;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::{Base, Service};
 use messaging::{Failure, Pulse};
 
 use api::Api;
-use desk::Desk;
+use desk::{Desk, Firsts};
 
 /// The sandbox's own settings.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,7 +40,8 @@ pub struct Settings {
 /// # Errors
 /// None so far; the signature is that of every service.
 pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
-    let desk = Desk { pool: base.pool.clone(), late_after: Duration::from_millis(settings.late_ms) };
+    let late_after = Duration::from_millis(settings.late_ms);
+    let desk = Desk { pool: base.pool.clone(), late_after, firsts: Arc::new(Firsts::new()) };
     let api = Api { desk: desk.clone(), hold: Duration::from_millis(settings.timeout_ms) };
     let pulse = Pulse::new("late_effects");
     let late = {

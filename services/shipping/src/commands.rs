@@ -1,5 +1,6 @@
 //! The queue `shipping.commands`: create and cancel, by one record per saga and one key at the carrier.
 
+use chassis::Together;
 use contracts::answer::{Answer, Details};
 use contracts::command::{Command, CreateShipment};
 use contracts::step::{Direction, Outcome, Step};
@@ -12,10 +13,14 @@ use crate::carrier::{Carrier, Said};
 use crate::domain::{Rejection, Status};
 use crate::store::{self, Change};
 
+/// Where first looks meet.
+pub(crate) type Looks = Together<Uuid, Result<Record, Failure>>;
+
 /// Handles commands.
 #[derive(Debug)]
 pub(crate) struct Commands {
     pub(crate) pool: PgPool,
+    pub(crate) looks: Looks,
     pub(crate) carrier: Carrier,
     pub(crate) retry: RetryPolicy,
     pub(crate) undo_retry: RetryPolicy,
@@ -30,8 +35,7 @@ impl Handler for Commands {
         let saga_id = delivery.saga_id()?;
         let correlation_id = &delivery.envelope.correlation_id;
         delivery.describe("order.id", &delivery.message.order_id());
-        let shipment = store::find(&mut *self.pool.acquire().await?, saga_id).await?;
-        let record = shipment.map_or(Record::None, |shipment| shipment.status.record());
+        let record = self.looks.run(saga_id, |group| look(self.pool.clone(), group)).await??;
         if participant::first_look(record, delivery.message.direction()) == FirstLook::Settled {
             return Ok(None);
         }
@@ -81,6 +85,17 @@ impl Handler for Commands {
             Direction::Undo => self.undo_retry,
         }
     }
+}
+
+/// The records of sagas before anybody is called, without a lock: those of messages that come together with one look.
+async fn look(pool: PgPool, saga_ids: Vec<Uuid>) -> Vec<Result<Record, Failure>> {
+    let listed = async { store::list(&mut *pool.acquire().await?, &saga_ids).await };
+    let shipments = match listed.await {
+        Ok(shipments) => shipments,
+        Err(failure) => return saga_ids.iter().map(|_| Err(failure.share())).collect(),
+    };
+    let of = |id: &Uuid| shipments.iter().find(|shipment| shipment.saga_id == *id);
+    saga_ids.iter().map(|id| Ok(of(id).map_or(Record::None, |shipment| shipment.status.record()))).collect()
 }
 
 fn change(

@@ -19,12 +19,15 @@ use messaging::{Backoff, Consumer, Failure, RetryPolicy};
 
 use api::Api;
 use carrier::Carrier;
-use commands::Commands;
+use commands::{Commands, Looks};
 
 /// The longest wait between two attempts of an undo, which has no last one.
 const LONGEST_UNDO_WAIT: Duration = Duration::from_secs(30);
 /// The longest wait between two attempts of a do.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Records that one look finds.
+const LOOKED_AT_TOGETHER: usize = 128;
 
 /// The shipping service's own settings.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,7 +59,8 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let timeout = Duration::from_millis(settings.call_timeout_ms);
     let carrier = Carrier(ThirdParty::new("carrier", &settings.carrier_url, timeout)?);
     let undo_retry = retry.without_limit(LONGEST_UNDO_WAIT);
-    let commands = Commands { pool: base.pool.clone(), carrier, retry, undo_retry };
+    let commands =
+        Commands { pool: base.pool.clone(), looks: Looks::new(1, LOOKED_AT_TOGETHER), carrier, retry, undo_retry };
     let consumer = Consumer::new(topology::SHIPPING_COMMANDS, commands, &base.database, base.broker()?, relay.poke());
     let api = Api { pool: base.pool.clone() };
     Ok(Service::new(base).relay(relay).consumer(consumer).routes(api.routes()))

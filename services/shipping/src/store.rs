@@ -43,14 +43,14 @@ impl Row {
     }
 }
 
-/// The shipment of a saga, without a lock: a first look.
-pub(crate) async fn find(connection: &mut PgConnection, saga_id: Uuid) -> Result<Option<Shipment>, Failure> {
+/// The shipments of sagas, without a lock: a first look.
+pub(crate) async fn list(connection: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Shipment>, Failure> {
     let query = sqlx::query_as!(
         Row,
-        "select saga_id, order_id, status, service, reference from shipments where saga_id = $1",
-        saga_id
+        "select saga_id, order_id, status, service, reference from shipments where saga_id = any($1)",
+        saga_ids
     );
-    query.fetch_optional(connection).await?.map(Row::read).transpose()
+    query.fetch_all(connection).await?.into_iter().map(Row::read).collect()
 }
 
 /// The shipments of an order.

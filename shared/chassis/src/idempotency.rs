@@ -121,6 +121,72 @@ pub enum Claim {
     Mismatch,
 }
 
+/// A request whose answer is known before anything is written, or not at all if the rules refuse it.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// Whose key it is.
+    pub scope: &'a str,
+    /// The key.
+    pub key: &'a Key,
+    /// See [`fingerprint`].
+    pub fingerprint: &'a [u8; 32],
+    /// What is answered if the key is new; without one nothing is claimed.
+    pub answer: Option<&'a StoredAnswer>,
+}
+
+/// Claims the keys of several requests together with their answers, as [`begin`] and [`complete`] do for one. Returns
+/// what is known about each, in their order: nothing, if it has no answer and its key is new.
+///
+/// # Errors
+/// As [`begin`].
+pub async fn claim(connection: &mut PgConnection, requests: &[Request<'_>]) -> Result<Vec<Option<Claim>>, Failure> {
+    let mut answered: Vec<_> = requests.iter().filter_map(|it| Some((it, it.answer?))).collect();
+    // Everybody waits for keys in this order.
+    answered.sort_by_key(|(it, _)| (it.scope, it.key.as_str()));
+    let mut claimed = Vec::new();
+    if !answered.is_empty() {
+        claimed = sqlx::query!(
+            "insert into idempotency_keys (scope, key, fingerprint, status, location, body)
+             select * from unnest($1::text[], $2::text[], $3::bytea[], $4::smallint[], $5::text[], $6::jsonb[])
+             on conflict do nothing returning scope, key",
+            &answered.iter().map(|(it, _)| it.scope.to_owned()).collect::<Vec<_>>(),
+            &answered.iter().map(|(it, _)| it.key.as_str().to_owned()).collect::<Vec<_>>(),
+            &answered.iter().map(|(it, _)| it.fingerprint.to_vec()).collect::<Vec<_>>(),
+            &answered.iter().map(|(_, answer)| status_number(answer.status)).collect::<Vec<_>>(),
+            &answered.iter().map(|(_, answer)| answer.location.clone()).collect::<Vec<_>>() as &[Option<String>],
+            &answered.iter().map(|(_, answer)| answer.body.clone()).collect::<Vec<_>>()
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+    }
+    // Each only once: of two equal requests that came together, one is first.
+    let mut is_first = |it: &Request<'_>| {
+        let place = claimed.iter().position(|row| row.scope == it.scope && row.key == it.key.as_str());
+        it.answer.is_some() && place.map(|place| claimed.swap_remove(place)).is_some()
+    };
+    let mut claims = Vec::with_capacity(requests.len());
+    for request in requests {
+        claims.push(if is_first(request) { Some(Claim::First) } else { find(connection, request).await? });
+    }
+    Ok(claims)
+}
+
+/// What is kept under the key of a request that did not claim it.
+async fn find(connection: &mut PgConnection, request: &Request<'_>) -> Result<Option<Claim>, Failure> {
+    match kept(connection, request.scope, request.key, request.fingerprint).await? {
+        None if request.answer.is_some() => Err(purged()),
+        kept => Ok(kept),
+    }
+}
+
+fn purged() -> Failure {
+    Failure::transient("idempotency.purged", "the key was purged at this moment")
+}
+
+fn status_number(status: StatusCode) -> i16 {
+    i16::try_from(status.as_u16()).unwrap_or(i16::MAX)
+}
+
 /// Claims a key in the caller's transaction, which must be at the level *read committed*. Waits while another
 /// transaction holds the same one. If the caller rolls back, nothing was claimed.
 ///
@@ -145,21 +211,30 @@ pub async fn begin(
     if inserted.rows_affected() == 1 {
         return Ok(Claim::First);
     }
+    kept(connection, scope, key, fingerprint).await?.ok_or_else(purged)
+}
+
+async fn kept(
+    connection: &mut PgConnection,
+    scope: &str,
+    key: &Key,
+    fingerprint: &[u8; 32],
+) -> Result<Option<Claim>, Failure> {
     let kept = sqlx::query!(
         "select fingerprint, status, location, body from idempotency_keys where scope = $1 and key = $2",
         scope,
         key.as_str()
     )
-    .fetch_optional(&mut *connection)
-    .await?
-    .ok_or_else(|| Failure::transient("idempotency.purged", "the key was purged at this moment"))?;
+    .fetch_optional(connection)
+    .await?;
+    let Some(kept) = kept else { return Ok(None) };
     if kept.fingerprint != fingerprint {
-        return Ok(Claim::Mismatch);
+        return Ok(Some(Claim::Mismatch));
     }
     let status = u16::try_from(kept.status).ok().and_then(|status| StatusCode::from_u16(status).ok());
     let status =
         status.ok_or_else(|| Failure::permanent("idempotency.incomplete", "a key was claimed and never completed"))?;
-    Ok(Claim::Repeated(StoredAnswer { status, location: kept.location, body: kept.body }))
+    Ok(Some(Claim::Repeated(StoredAnswer { status, location: kept.location, body: kept.body })))
 }
 
 /// Writes the answer of a key that is [`Claim::First`], in the same transaction.
@@ -172,7 +247,7 @@ pub async fn complete(
     key: &Key,
     answer: &StoredAnswer,
 ) -> Result<(), Failure> {
-    let status = i16::try_from(answer.status.as_u16()).unwrap_or(i16::MAX);
+    let status = status_number(answer.status);
     let written = sqlx::query!(
         "update idempotency_keys set status = $3, location = $4, body = $5
          where scope = $1 and key = $2 and status = $6",

@@ -29,6 +29,7 @@ pub mod service;
 pub mod settings;
 pub mod telemetry;
 pub mod third_party;
+pub mod together;
 
 mod logs;
 mod pool;
@@ -44,3 +45,4 @@ pub use service::Service;
 pub use settings::Identity;
 pub use telemetry::trace_id;
 pub use third_party::ThirdParty;
+pub use together::Together;

@@ -13,6 +13,9 @@ const ACQUIRE: Duration = Duration::from_secs(2);
 /// asking makes the first request after a restart of the server fail.
 const ASK_AFTER: Duration = Duration::from_millis(500);
 
+/// A plan lives as long as its connection. One that was made while a table was small would go on reading all of it.
+const PLANNING: [(&str, &str); 1] = [("enable_seqscan", "off")];
+
 /// Connects when first used: a service starts without its database and waits for it.
 pub(crate) fn open(database: &PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
@@ -30,5 +33,5 @@ pub(crate) fn open(database: &PgConnectOptions) -> PgPool {
                 Ok(connection.ping().await.is_ok())
             })
         })
-        .connect_lazy_with(database.clone().disable_statement_logging())
+        .connect_lazy_with(database.clone().options(PLANNING).disable_statement_logging())
 }

@@ -68,6 +68,13 @@ impl Failure {
         self
     }
 
+    /// The same failure for one more of those who share it, with its causes as text.
+    #[must_use]
+    pub fn share(&self) -> Failure {
+        let copy = Failure::new(self.class, self.code.clone(), self.chain());
+        Failure { retry_after: self.retry_after, ..copy }
+    }
+
     /// What can be done about it.
     pub fn class(&self) -> Class {
         self.class

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
-use tokio::io::AsyncReadExt as _;
 
 use super::make;
 use crate::child::{Launch, Output};
@@ -101,20 +100,19 @@ impl Apt {
 
     /// Runs a program to its end, and returns what it printed.
     async fn run(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let printed = self.folder().join("output");
+        let _ = fs::remove_file(&printed);
         let launch = Launch {
             program: on_path(program).with_context(|| format!("{program} is not there"))?,
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             environment: self.environment(),
             directory: self.debs(),
             user: None,
-            output: Output::Piped { errors: self.log() },
+            output: Output::Files { output: printed.clone(), errors: self.log() },
             farewell: Signal::SIGTERM,
         };
-        let (child, output) = launch.spawn()?;
-        let mut printed = String::new();
-        output.context("the output was asked for")?.read_to_string(&mut printed).await?;
-        match child.ended().await {
-            Some(status) if status.success() => Ok(printed),
+        match launch.spawn()?.ended().await {
+            Some(status) if status.success() => Ok(fs::read_to_string(&printed)?),
             status => {
                 let ended = status.map_or_else(|| "was lost".to_owned(), |status| format!("ended with {status}"));
                 let verb = arguments.iter().find(|argument| argument.starts_with(char::is_alphabetic));

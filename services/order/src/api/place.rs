@@ -1,18 +1,17 @@
-//! `POST /orders`: order, saga, first command and the answer under its key are written in one transaction.
+//! `POST /orders`: what is asked, and what is answered. In between `placing` writes orders that come together.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use chassis::idempotency::{self, Claim, Key, StoredAnswer};
+use chassis::idempotency::{self, Key, StoredAnswer};
 use chassis::{Correlation, Json, Problem};
-use messaging::{Cause, Failure, TraceContext};
+use messaging::{Cause, Failure};
 use uuid::Uuid;
 
 use super::Api;
 use super::body::{Links, PlaceOrder, Placed, Total};
+use super::placing::{self, Outcome, Wanted};
 use crate::domain::cart;
-use crate::progress;
-use crate::store::orders;
 use crate::store::sagas::OrderDetails;
 
 /// Places an order. A repeated request with the same key gets the first answer.
@@ -39,45 +38,26 @@ pub(super) async fn place(
     let key = Key::from_headers(&headers)?;
     let understood = serde_json::to_vec(&request).map_err(json_failure)?;
     let fingerprint = idempotency::fingerprint("POST", "/orders", &understood);
-    let scope = &request.customer_id;
-
-    let mut transaction = api.pool.begin().await?;
-    match idempotency::begin(&mut transaction, scope, &key, &fingerprint).await? {
-        Claim::First => {}
-        Claim::Repeated(answer) => return Ok(answer.into_response()),
-        Claim::Mismatch => return Err(idempotency::reused()),
-    }
-    let lines = cart::merge(&request.lines());
-    let skus: Vec<String> = lines.iter().map(|line| line.sku.clone()).collect();
-    let products = orders::list_products(&mut transaction, &skus).await?;
-    // A refusal rolls back, and the key can be used for the corrected order.
-    let total = cart::total(&lines, &products)
-        .map_err(|rejection| Problem::unprocessable(rejection.code(), rejection.to_string()))?;
-
     let (order_id, saga_id) = (Uuid::now_v7(), Uuid::now_v7());
-    let order = OrderDetails {
-        id: order_id,
-        correlation_id: correlation.or(order_id),
-        trace: TraceContext::current(),
-        total,
-        payment_method: request.payment_method.clone(),
-        shipping: request.shipping(),
-        lines,
-    };
-    let cause = Cause::new(order.correlation_id.clone()).within_saga(saga_id);
-    progress::start(&mut transaction, &api.deadlines, saga_id, scope, &order, cause).await?;
-    let answer = answer(&api, saga_id, &order)?;
-    idempotency::complete(&mut transaction, scope, &key, &answer).await?;
-    messaging::hold::point("order.before_commit").await;
-    // A crash before this line leaves nothing; after it, a repeat with the key gets this answer.
-    transaction.commit().await?;
-    messaging::hold::point("order.committed").await;
-    api.poke.poke();
-    tracing::info!(saga.id = %saga_id, order.id = %order_id, status = "running", "order accepted");
-    Ok(answer.into_response())
+    let lines = cart::merge(&request.lines());
+    let cause = Cause::new(correlation.or(order_id)).within_saga(saga_id);
+
+    let wanted = Wanted { key, fingerprint, request, lines, order_id, saga_id, cause };
+    let outcome = api.placing.run(wanted, |group| placing::place(api.clone(), group)).await??;
+
+    match outcome {
+        Outcome::Placed(answer) => {
+            tracing::info!(saga.id = %saga_id, order.id = %order_id, status = "running", "order accepted");
+            Ok(answer.into_response())
+        }
+        Outcome::Repeated(answer) => Ok(answer.into_response()),
+        Outcome::Mismatch => Err(idempotency::reused()),
+        Outcome::Refused(rejection) => Err(Problem::unprocessable(rejection.code(), rejection.to_string())),
+    }
 }
 
-fn answer(api: &Api, saga_id: Uuid, order: &OrderDetails) -> Result<StoredAnswer, Failure> {
+/// What an order is answered with.
+pub(super) fn answer(api: &Api, saga_id: Uuid, order: &OrderDetails) -> Result<StoredAnswer, Failure> {
     let placed = Placed {
         order_id: order.id,
         saga_id,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use contracts::command::Line;
 use contracts::step::{Direction, Step};
-use messaging::{Failure, TraceContext};
+use messaging::{Cause, Failure, TraceContext};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -50,40 +50,56 @@ pub(crate) struct Ask {
     pub(crate) time: Duration,
 }
 
-/// A new order with its saga and the first step that is asked.
+/// An order that begins.
+pub(crate) struct Start<'a> {
+    pub(crate) saga_id: Uuid,
+    pub(crate) customer_id: &'a str,
+    pub(crate) order: OrderDetails,
+    pub(crate) cause: Cause,
+}
+
+/// New orders with their sagas, all in this state, and for each the first step that is asked.
 pub(crate) async fn begin(
     connection: &mut PgConnection,
-    customer_id: &str,
-    order: &OrderDetails,
+    starts: &[Start<'_>],
     saga: Saga,
-    ask: &Ask,
+    asks: &[Ask],
 ) -> Result<(), Failure> {
+    if starts.is_empty() {
+        return Ok(());
+    }
     let (state, step) = saga.state.names();
+    let orders = || starts.iter().map(|start| &start.order);
     sqlx::query!(
         r#"with placed as (
                insert into orders (id, saga_id, customer_id, correlation_id, trace, total_amount, currency,
                                    payment_method, shipping, lines)
-               values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)),
+               select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::bigint[],
+                                    $7::text[], $8::text[], $9::jsonb[], $10::jsonb[])),
            begun as (
-               insert into sagas (id, order_id, state, step) values ($2, $1, $11, $12))
+               insert into sagas (id, order_id, state, step)
+               select id, order_id, $11, $12 from unnest($2::uuid[], $1::uuid[]) as s(id, order_id))
            insert into saga_steps (saga_id, step, direction, status, command_id, deadline)
-           values ($2, $13, $14, 'asked', $15, now() + $16 * interval '1 second')"#,
-        order.id,
-        ask.saga_id,
-        customer_id,
-        order.correlation_id,
-        Json(&order.trace) as Json<&TraceContext>,
-        order.total.amount,
-        order.total.currency,
-        order.payment_method,
-        Json(&order.shipping) as Json<&Shipping>,
-        Json(&order.lines) as Json<&Vec<Line>>,
+           select saga_id, step, direction, 'asked', command_id, now() + time * interval '1 second'
+           from unnest($13::uuid[], $14::text[], $15::text[], $16::uuid[], $17::float8[])
+                as a(saga_id, step, direction, command_id, time)"#,
+        &orders().map(|order| order.id).collect::<Vec<_>>(),
+        &starts.iter().map(|start| start.saga_id).collect::<Vec<_>>(),
+        &starts.iter().map(|start| start.customer_id.to_owned()).collect::<Vec<_>>(),
+        &orders().map(|order| order.correlation_id.clone()).collect::<Vec<_>>(),
+        &orders().map(|order| Json(&order.trace)).collect::<Vec<_>>() as &[Json<&TraceContext>],
+        &orders().map(|order| order.total.amount).collect::<Vec<_>>(),
+        &orders().map(|order| order.total.currency.clone()).collect::<Vec<_>>(),
+        &orders().map(|order| order.payment_method.clone()).collect::<Vec<_>>(),
+        &orders().map(|order| Json(&order.shipping)).collect::<Vec<_>>() as &[Json<&Shipping>],
+        &orders().map(|order| Json(&order.lines)).collect::<Vec<_>>() as &[Json<&Vec<Line>>],
         state,
         step.map(Step::name),
-        ask.step.name(),
-        ask.direction.name(),
-        ask.command_id,
-        ask.time.as_secs_f64()
+        &asks.iter().map(|a| a.saga_id).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.step.name().to_owned()).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.direction.name().to_owned()).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.command_id).collect::<Vec<_>>(),
+        &asks.iter().map(|a| a.time.as_secs_f64()).collect::<Vec<_>>()
     )
     .execute(connection)
     .await?;

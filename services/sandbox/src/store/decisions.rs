@@ -1,5 +1,7 @@
 //! What is kept under each key, and the key's lock.
 
+use std::collections::HashSet;
+
 use messaging::Failure;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -37,44 +39,64 @@ pub(crate) struct Locked {
     pub(crate) kept: Option<Kept>,
 }
 
-/// Keeps the first decision under a key that nobody has seen before, with its effect, while none of these switches is
-/// on. Returns whether it did: the usual case, in one round trip.
+/// A first decision, under a key that perhaps nobody has seen before.
+#[derive(Debug)]
+pub(crate) struct First {
+    pub(crate) key: String,
+    pub(crate) decision: Decision,
+    pub(crate) effect: Option<Effect>,
+    pub(crate) subject: Subject,
+}
+
+/// Keeps first decisions, with their effects, under those of the keys that nobody has seen before, while none of these
+/// switches is on. Returns these keys. The usual case, in one round trip; the keys differ.
 pub(crate) async fn keep_first(
     connection: &mut PgConnection,
     party: Party,
-    key: &str,
-    decision: Decision,
-    effect: Option<Effect>,
-    subject: &Subject,
+    firsts: &[&First],
     switches: &[&str],
-) -> Result<bool, Failure> {
-    let (effect, accounts, amounts) = ledger::lines(party, effect, subject.amount);
+) -> Result<HashSet<String>, Failure> {
+    let lines: Vec<_> = firsts
+        .iter()
+        .flat_map(|first| {
+            let (effect, accounts, amounts) = ledger::lines(party, first.effect, first.subject.amount);
+            accounts.iter().zip(amounts).map(move |(account, amount)| (first, effect, *account, amount))
+        })
+        .collect();
+    let subjects = || firsts.iter().map(|first| &first.subject);
     let kept = sqlx::query_scalar!(
         r#"with kept as (
                insert into decisions (party, key, attempts, decision, order_id, amount, currency, method, reference, code)
-               select $1, $2, 1, $3, $4, $5, $6, $7, $8, $9
+               select $1, key, 1, decision, order_id, amount, currency, method, reference, code
+               from unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::text[],
+                           $9::text[]) as f(key, decision, order_id, amount, currency, method, reference, code)
                where not exists (select from switches where name = any($10))
                on conflict do nothing returning key),
            written as (
                insert into ledger (party, key, order_id, effect, account, amount, currency)
-               select $1, $2, $4, $11, line.account, line.amount, $6
-               from kept, unnest($12::text[], $13::bigint[]) as line(account, amount))
-           select count(*) as "count!" from kept"#,
+               select $1, key, order_id, effect, account, amount, currency
+               from unnest($11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::text[])
+                    as l(key, order_id, effect, account, amount, currency)
+               join kept using (key))
+           select key as "key!" from kept"#,
         party.name(),
-        key,
-        decision.name(),
-        subject.order_id,
-        subject.amount,
-        subject.currency,
-        subject.method,
-        subject.reference,
-        subject.code,
+        &firsts.iter().map(|first| first.key.clone()).collect::<Vec<_>>(),
+        &firsts.iter().map(|first| first.decision.name().to_owned()).collect::<Vec<_>>(),
+        &subjects().map(|subject| subject.order_id.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &subjects().map(|subject| subject.amount).collect::<Vec<_>>(),
+        &subjects().map(|subject| subject.currency.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &subjects().map(|subject| subject.method.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &subjects().map(|subject| subject.reference.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &subjects().map(|subject| subject.code.clone()).collect::<Vec<_>>() as &[Option<String>],
         switches as &[&str],
-        effect,
-        accounts as &[&str],
-        &amounts
+        &lines.iter().map(|(first, ..)| first.key.clone()).collect::<Vec<_>>(),
+        &lines.iter().map(|(first, ..)| first.subject.order_id.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &lines.iter().map(|(_, effect, ..)| (*effect).to_owned()).collect::<Vec<_>>(),
+        &lines.iter().map(|(_, _, account, _)| (*account).to_owned()).collect::<Vec<_>>(),
+        &lines.iter().map(|(_, _, _, amount)| *amount).collect::<Vec<_>>(),
+        &lines.iter().map(|(first, ..)| first.subject.currency.clone()).collect::<Vec<_>>() as &[Option<String>]
     );
-    Ok(kept.fetch_one(connection).await? == 1)
+    Ok(kept.fetch_all(connection).await?.into_iter().collect())
 }
 
 /// Takes the key's lock until the transaction ends, and counts `tries`.

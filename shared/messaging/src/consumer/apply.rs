@@ -39,7 +39,7 @@ impl<H: Handler> Pipeline<H> {
                 }
                 Class::Conflict | Class::Transient | Class::Permanent => {
                     for (ready, ticket) in batch.ready.into_iter().zip(batch.tickets) {
-                        self.fail(ready.delivery, ticket, reread(&failure)).await?;
+                        self.fail(ready.delivery, ticket, failure.share()).await?;
                     }
                 }
             }
@@ -86,15 +86,6 @@ impl<H: Handler> Pipeline<H> {
             drop(ready);
             self.leave(&ticket).await;
         }
-    }
-}
-
-/// The message's own record of why it failed, when several share one failure.
-fn reread(failure: &Failure) -> Failure {
-    let copy = Failure::new(failure.class(), failure.code().to_owned(), failure.chain());
-    match failure.wait() {
-        Some(wait) => copy.retry_after(wait),
-        None => copy,
     }
 }
 

@@ -159,6 +159,7 @@ fn recipes(
         anyhow::Ok(Recipe {
             name: service.name().to_owned(),
             program: programs.join(service.name()),
+            arguments: Vec::new(),
             environment,
             directory: directory.clone(),
             state: coordinates.directory.clone(),
