@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// Print one JSON object on standard output.
     #[arg(long)]
     json: bool,
-    /// Install missing servers with apt-get; needs root. `CI=true` does the same.
+    /// Fetch missing servers without asking, into a private folder; nothing is installed. `CI=true` does the same.
     #[arg(long)]
     yes: bool,
 }
