@@ -9,6 +9,7 @@ pub mod native;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use reqwest::Method;
@@ -17,8 +18,12 @@ use serde_json::{Value, json};
 
 pub use control::{Act, Control, Part};
 
+use crate::eventually::{State, eventually};
 use crate::stack::Service;
 use crate::stack::client::{Answer, Client, send};
+
+/// How long an order is posted again that is refused for now.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// Who started the shop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -128,6 +133,23 @@ impl Shop {
             bail!("{} answers {path} with {}", service.name(), problem(&answer));
         }
         Ok(answer)
+    }
+
+    /// Posts an order as a client does, for whom *not now* is no answer: the key makes repeating harmless.
+    ///
+    /// # Errors
+    /// No answer but *not now* came for half a minute.
+    pub async fn order(&self, body: &Value, key: &str, correlation_id: Option<&str>) -> anyhow::Result<Answer> {
+        let orders = self.client(Service::Order)?;
+        eventually(TAKEN_WITHIN, "the order is accepted", async || {
+            let mut request = orders.request(Method::POST, "/orders").header("Idempotency-Key", key);
+            if let Some(correlation_id) = correlation_id {
+                request = request.header("X-Correlation-Id", correlation_id);
+            }
+            let answer = send(request.json(body)).await?;
+            Ok(if answer.status == 503 { State::pending(problem(&answer)) } else { State::Reached(answer) })
+        })
+        .await
     }
 
     /// Switches a fault of the third parties on, for a share of all requests.

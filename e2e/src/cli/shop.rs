@@ -89,6 +89,9 @@ async fn resolve(shop: &Shop, id: &str) -> anyhow::Result<String> {
     }
     let list = orders.request(reqwest::Method::GET, "/orders").query(&[("correlationId", id)]);
     let answer = e2e::stack::client::send(list).await?;
+    if answer.status != 200 {
+        bail!("the order service answers with {}", problem(&answer));
+    }
     let found = answer.body["orders"].as_array().map(Vec::as_slice).unwrap_or_default();
     match found {
         [] => bail!("there is no order with the id or the correlation id {id}"),

@@ -14,7 +14,7 @@ use super::{Expected, Order, Scenario, Step, StockUp, Switch};
 use crate::eventually::{State, eventually};
 use crate::shop::{Act, Part, Shop, problem};
 use crate::stack::Service;
-use crate::stack::client::{Answer, Client};
+use crate::stack::client::Answer;
 
 /// Longer than all attempts of a step on a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
         let orders = self.shop.client(Service::Order)?;
         let keys: Vec<String> = (0..order.count).map(|number| format!("{key}-{number}")).collect();
         let answers = match order.retry {
-            true => try_join_all(keys.iter().map(|key| post_until_taken(orders, &body, key))).await?,
+            true => try_join_all(keys.iter().map(|key| self.shop.order(&body, key, None))).await?,
             false => try_join_all(keys.iter().map(|key| orders.post("/orders", &body, key))).await?,
         };
         self.last = keys.into_iter().next_back().map(|key| (body, key));
@@ -115,8 +115,7 @@ impl<'a> Run<'a> {
 
     async fn repeat(&mut self) -> anyhow::Result<()> {
         let (body, key) = self.last.as_ref().context("nothing was ordered that could be repeated")?;
-        let orders = self.shop.client(Service::Order)?;
-        let answer = post_until_taken(orders, body, key).await?;
+        let answer = self.shop.order(body, key, None).await?;
         self.take_in(vec![answer])
     }
 
@@ -143,7 +142,8 @@ impl<'a> Run<'a> {
             eventually(ENDS_WITHIN, &format!("order {} is {status}", placed.order_id), async || {
                 let seen = self.shop.get(Service::Order, &path).await?.body;
                 let now = seen["status"].as_str().unwrap_or_default();
-                let reached = now == status || (status == "ended" && ENDS.contains(&now));
+                // An order that has ended otherwise is not waited for: the checks will tell.
+                let reached = now == status || ENDS.contains(&now);
                 Ok(if reached { State::Reached(()) } else { State::pending(now) })
             })
             .await?;
@@ -221,15 +221,6 @@ impl<'a> Run<'a> {
     fn wire(&self) -> anyhow::Result<(&Wire, String)> {
         Ok((self.wire.as_ref().context("a wire")?, self.only()?.saga_id.clone()))
     }
-}
-
-/// Posts an order as a client does, for whom *not now* is no answer: the key makes repeating harmless.
-async fn post_until_taken(orders: &Client, body: &Value, key: &str) -> anyhow::Result<Answer> {
-    eventually(SEEN_WITHIN, "the order is accepted", async || {
-        let answer = orders.post("/orders", body, key).await?;
-        Ok(if answer.status == 503 { State::pending(answer.text) } else { State::Reached(answer) })
-    })
-    .await
 }
 
 fn broken(part: Part, act: Act) -> Broken {

@@ -4,7 +4,9 @@
 use std::env;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, symlink,
+};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -41,6 +43,8 @@ pub(crate) struct StateDirectory {
 }
 
 const LOCK: &str = "lock";
+/// Our folder where `SAGA_STATE` says.
+const OURS: &str = "saga-state";
 const MEMORY: &str = "/dev/shm";
 /// A run of all tests makes some hundred databases of 8 MB and up to 1 GB of write-ahead log.
 const ROOM: u64 = 3 << 30;
@@ -50,10 +54,10 @@ impl StateDirectory {
     pub(crate) async fn fresh(medium: Medium) -> anyhow::Result<Self> {
         let base = base()?;
         // Held while we look around, so that nobody takes a directory for abandoned that is just being made.
-        let turn = File::create(base.join("turn"))?;
+        let turn = open(&base.join("turn"))?;
         turn.lock()?;
         for entry in fs::read_dir(&base)?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with("run-")
+            if is_run(&entry.file_name().to_string_lossy())
                 && let Ok(lock) = lock(&entry.path())
             {
                 let (path, fate) = (entry.path(), Fate::Removed);
@@ -165,9 +169,19 @@ pub(crate) fn empty(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Opens a file that is only locked, never written.
+fn open(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+/// Whether a directory of this name is one that [`StateDirectory::fresh`] makes.
+fn is_run(name: &str) -> bool {
+    name.strip_prefix("run-").is_some_and(|id| id.len() == 8 && id.bytes().all(|c| c.is_ascii_hexdigit()))
+}
+
 /// Takes the directory's lock, or says who has it.
 fn lock(directory: &Path) -> anyhow::Result<File> {
-    let file = File::create(directory.join(LOCK))?;
+    let file = open(&directory.join(LOCK))?;
     if file.try_lock().is_err() {
         bail!("{} is in use by another run", directory.display());
     }
@@ -198,7 +212,8 @@ pub(super) fn base() -> anyhow::Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
     let base = match (named, cache) {
-        (Some(named), _) => std::path::absolute(named)?,
+        // A folder of our own in it: what else is there is not ours.
+        (Some(named), _) => std::path::absolute(named)?.join(OURS),
         (None, Some(cache)) if !us.is_root() && cache.is_absolute() => cache.join("saga"),
         (None, _) => PathBuf::from(format!("/var/tmp/saga-{us}")),
     };

@@ -78,12 +78,15 @@ impl Postgres {
         self.child.lock().await.as_ref().map(Child::pid)
     }
 
-    /// Starts it again, on the same data and port.
+    /// Starts it again, on the same data and port. One that runs is left alone.
     ///
     /// # Errors
     /// It does not come up; the error ends with its log.
     pub async fn start(&self) -> anyhow::Result<()> {
         let mut child = self.child.lock().await;
+        if child.as_ref().is_some_and(|running| running.exit().is_none()) {
+            return Ok(());
+        }
         let mut more = 1..RESTARTS;
         loop {
             let started = self.launch()?;
@@ -138,6 +141,8 @@ impl Postgres {
     async fn end(&self, signal: Signal) -> anyhow::Result<()> {
         let Some(child) = self.child.lock().await.take() else { return Ok(()) };
         child.signal(signal);
+        // Whoever is frozen hears nothing else, and would hold the server's memory for ever.
+        signal_children(child.pid(), Signal::SIGCONT);
         child.signal(Signal::SIGCONT);
         match child.ended_within(STOPPED_WITHIN).await {
             Some(_) => Ok(()),
@@ -248,6 +253,7 @@ impl Drop for Postgres {
         // A KILL, which the runtime would send in our place, leaves its shared memory behind.
         let Some(child) = self.child.get_mut().take() else { return };
         child.signal(Signal::SIGQUIT);
+        signal_children(child.pid(), Signal::SIGCONT);
         child.signal(Signal::SIGCONT);
         wait_gone(child.pid());
     }

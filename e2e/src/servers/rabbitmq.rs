@@ -89,11 +89,15 @@ impl RabbitMq {
         self.ports.management
     }
 
-    /// Starts it again, on the same data and ports.
+    /// Starts it again, on the same data and ports. One that runs is left alone: a second node would open its data.
     ///
     /// # Errors
     /// It does not come up; the error ends with its log.
     pub async fn start(&self) -> anyhow::Result<()> {
+        let mut node = self.node.lock().await;
+        if node.as_ref().is_some_and(|running| running.exit().is_none()) {
+            return Ok(());
+        }
         let mut epmd = self.epmd.lock().await;
         if epmd.as_ref().is_none_or(|running| running.exit().is_some()) {
             let port = self.ports.epmd.to_string();
@@ -101,7 +105,6 @@ impl RabbitMq {
             *epmd = Some(self.launch(self.programs.epmd.clone(), arguments, Signal::SIGKILL)?);
         }
         drop(epmd);
-        let mut node = self.node.lock().await;
         self.write_configuration()?;
         let _ = fs::remove_file(self.log());
         let farewell = if self.directory.fate() == Fate::Kept { Signal::SIGTERM } else { Signal::SIGKILL };

@@ -12,6 +12,8 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::shop::{books_balance, comes_to, order, place};
+
 const QUEUE: &str = "kept";
 
 async fn channel(url: &str) -> anyhow::Result<(Connection, Channel)> {
@@ -93,4 +95,16 @@ async fn paused_servers_answer_nothing_until_they_go_on() -> anyhow::Result<()> 
     assert_eq!(waiting.await?, json!(1));
     assert_eq!(asking.await?["name"], json!(stack.vhost.name()));
     Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_runs_is_not_started_a_second_time() -> anyhow::Result<()> {
+    let servers = Servers::start().await?;
+    let stack = Stack::start(Settings::default().on(servers.coordinates())).await?;
+    servers.broker.start().await?;
+    servers.postgres.start().await?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    assert!(!servers.broker.has_ended().await && !servers.postgres.has_ended().await);
+    books_balance(&stack).await
 }

@@ -2,6 +2,7 @@
 //! behind.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Place {
 
     /// Every program that works for this shop: its pid and its command.
     fn programs(&self) -> Vec<String> {
-        let mark = format!("SAGA_STATE_DIRECTORY={}", self.0.join("up").display());
+        let mark = format!("SAGA_STATE_DIRECTORY={}", self.0.join("saga-state/up").display());
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         pids.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok())
             .filter(|pid| {
@@ -72,7 +73,7 @@ impl Place {
 
     /// The program that keeps the shop up.
     fn supervisor(&self) -> anyhow::Result<i32> {
-        let lock = self.0.join("up/lock");
+        let lock = self.0.join("saga-state/up/lock");
         let owner = fs::metadata(&lock)?;
         let locks = fs::read_to_string("/proc/locks")?;
         let inode = std::os::unix::fs::MetadataExt::ino(&owner);
@@ -106,7 +107,18 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     assert!(nothing.errors.contains("cargo saga up"), "{}", nothing.errors);
     ended(&place.saga(&["frobnicate"])?, 2)?;
 
-    ended(&place.saga(&["up", "--detach", "--no-build"])?, 0)?;
+    // What is there already, under whatever name, is not ours.
+    let others = ["run-2024-results/thesis", "up/cv", "turn", "lock"].map(|name| place.0.join(name));
+    for file in &others {
+        fs::create_dir_all(file.parent().context("a directory")?)?;
+        fs::write(file, "mine")?;
+    }
+    ended(&place.saga(&["up", "--detach", "--no-build", "--fresh"])?, 0)?;
+    for file in &others {
+        assert_eq!(fs::read_to_string(file)?, "mine", "{}", file.display());
+    }
+    let log = fs::metadata(place.0.join("saga-state/up.log"))?;
+    assert_eq!(log.permissions().mode() & 0o077, 0, "passwords are told in it");
     let status = place.saga(&["status", "--on", "native", "--json"])?;
     ended(&status, 0)?;
     assert_eq!(json(&status)?["health"].as_array().map(Vec::len), Some(5));
@@ -148,8 +160,8 @@ async fn an_interruption_stops_everything_and_spoils_nothing() -> anyhow::Result
         let mut up = place.command(&["up", "--no-build"]).stdout(output.try_clone()?).stderr(output).spawn()?;
         eventually(STARTED_WITHIN, "it is the moment", async || {
             let reached = match moment {
-                While::AClusterIsMade => place.0.join("up/postgres/PG_VERSION").exists(),
-                While::ItRuns => place.0.join("up/control.sock").exists(),
+                While::AClusterIsMade => place.0.join("saga-state/up/postgres/PG_VERSION").exists(),
+                While::ItRuns => place.0.join("saga-state/up/control.sock").exists(),
             };
             Ok(match up.try_wait()? {
                 Some(status) => State::Lost(format!("{status}: {}", fs::read_to_string(place.0.join("output"))?)),

@@ -8,10 +8,9 @@ use clap::Args;
 use e2e::scenario::{self, order_body};
 use e2e::shop::problem;
 use e2e::stack::Service;
-use e2e::stack::client::send;
 use e2e::{Shop, State, eventually};
 use futures::future::try_join_all;
-use reqwest::Method;
+use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
 use super::show::{BAD, GOOD, TITLE, WARNING, columns, show, show_json, styled};
@@ -71,6 +70,8 @@ pub(crate) struct CancelArguments {
     on: On,
 }
 
+/// As many as the service takes in at once without refusing some.
+const AT_ONCE: usize = 50;
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
 
 pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode> {
@@ -79,11 +80,14 @@ pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode>
     let count = usize::from(count);
     let body = order_body(&scenario::Order { sku, quantity, payment, shipping, count, ..scenario::Order::default() });
     let key = key.unwrap_or_else(|| format!("cli-{:016x}", rand::random::<u64>()));
-    let placed = try_join_all((0..count).map(|number| {
+    let numbers = stream::iter(0..count).map(|number| {
         let key = if count == 1 { key.clone() } else { format!("{key}-{number}") };
-        place(&shop, &body, key, correlation_id.clone())
-    }))
-    .await?;
+        place(&shop, &body, key, correlation_id.as_deref())
+    });
+    // What was accepted is told, whatever became of the others.
+    let (placed, refused): (Vec<_>, Vec<_>) =
+        numbers.buffered(AT_ONCE).collect::<Vec<_>>().await.into_iter().partition(Result::is_ok);
+    let placed: Vec<Value> = placed.into_iter().flatten().collect();
     let orders = match no_wait {
         true => placed,
         false => try_join_all(placed.iter().map(|placed| end(&shop, placed))).await?,
@@ -94,6 +98,14 @@ pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode>
         for order in &orders {
             tell(order);
         }
+    }
+    let several = refused.len();
+    if let Some(Err(error)) = refused.into_iter().next() {
+        return Err(if count == 1 {
+            error
+        } else {
+            error.context(format!("{several} of {count} orders were not taken"))
+        });
     }
     let shipped = no_wait || orders.iter().all(|order| order["status"] == "completed");
     Ok(if shipped { Exit::Good } else { Exit::Otherwise }.into())
@@ -111,15 +123,18 @@ pub(crate) async fn cancel(arguments: CancelArguments) -> anyhow::Result<ExitCod
     } else {
         show(styled(BAD, problem(&answer)));
     }
-    Ok(if answer.status == 202 { Exit::Good } else { Exit::Otherwise }.into())
+    // Too late is an answer; everything else is none.
+    Ok(match answer.status {
+        202 => Exit::Good,
+        409 => Exit::Otherwise,
+        _ => Exit::Failed,
+    }
+    .into())
 }
 
-async fn place(shop: &Shop, body: &Value, key: String, correlation_id: Option<String>) -> anyhow::Result<Value> {
-    let mut request = shop.client(Service::Order)?.request(Method::POST, "/orders").header("Idempotency-Key", key);
-    if let Some(correlation_id) = correlation_id {
-        request = request.header("X-Correlation-Id", correlation_id);
-    }
-    let answer = send(request.json(body)).await.context("the order service does not answer")?;
+async fn place(shop: &Shop, body: &Value, key: String, correlation_id: Option<&str>) -> anyhow::Result<Value> {
+    let answer = shop.order(body, &key, correlation_id).await;
+    let answer = answer.with_context(|| format!("the order with the key {key}: repeat it with --key"))?;
     if answer.status != 202 {
         bail!("the order is refused: {}", problem(&answer));
     }

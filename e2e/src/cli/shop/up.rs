@@ -7,15 +7,18 @@ mod ports;
 use std::env;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use e2e::servers::state_directory;
 use e2e::shop::{Origin, Shop};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::time::sleep;
 
 pub(crate) use native::Native;
@@ -112,26 +115,47 @@ pub(crate) async fn keep(
 async fn detach(how: &How) -> anyhow::Result<ExitCode> {
     // Nobody could be asked later.
     ensure_servers(how.yes).await?;
-    let directory = state_directory(e2e::shop::native::NAME)?;
-    std::fs::create_dir_all(&directory)?;
-    let log: PathBuf = directory.join("up.log");
-    let output = File::create(&log).with_context(|| format!("making {}", log.display()))?;
+    // Not in the shop's own directory, which may be emptied. Only we may read it: passwords are told.
+    let log: PathBuf = state_directory("up.log")?;
+    let _ = std::fs::remove_file(&log);
+    let output = File::options().create(true).append(true).mode(0o600).open(&log);
+    let output = output.with_context(|| format!("making {}", log.display()))?;
     let arguments = env::args_os().skip(1).filter(|argument| argument != "--detach" && argument != "-d");
     let mut command = Command::new(env::current_exe()?);
     command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
-    let mut child = command.spawn().context("starting it in the background")?;
+    let mut child = Background(Some(command.spawn().context("starting it in the background")?));
     let mut told = File::open(&log)?;
     loop {
         sleep(LOOK).await;
         let mut new = Vec::new();
         told.read_to_end(&mut new)?;
         let _ = std::io::stderr().write_all(&new);
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child.exit()? {
             bail!("it ended with {status}; all it said is in {}", log.display());
         }
         if Shop::find(Some(Origin::Native)).await.is_ok() {
+            child.0 = None;
             show("It runs in the background: `cargo saga status` shows it, `cargo saga down` stops it.");
             return Ok(ExitCode::SUCCESS);
         }
+    }
+}
+
+/// A shop that is being started in the background; ended with us until it is up.
+struct Background(Option<Child>);
+
+impl Background {
+    fn exit(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        self.0.as_mut().map_or(Ok(None), Child::try_wait)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        if let Ok(pid) = i32::try_from(child.id()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        let _ = child.wait();
     }
 }
