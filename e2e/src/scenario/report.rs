@@ -14,6 +14,8 @@ pub enum What {
     Payment,
     Inventory,
     Shipping,
+    /// What was undone, the first first.
+    Undone,
     /// What the provider took and gave back.
     Money,
     /// What the carrier sent and called back.
@@ -36,6 +38,7 @@ impl What {
             What::Payment => "payment",
             What::Inventory => "inventory",
             What::Shipping => "shipping",
+            What::Undone => "undone",
             What::Money => "money",
             What::Parcels => "parcels",
             What::Stock => "stock",

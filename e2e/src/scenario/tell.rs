@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::stack::client::Answer;
 
@@ -68,6 +70,21 @@ pub(super) fn step(order: &Value, name: &str) -> String {
         }
     }
     told
+}
+
+/// The steps whose undo was answered, in that order.
+pub(super) fn undone(order: &Value) -> String {
+    let rows = order["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let undone = rows.iter().filter(|row| row["direction"] == "undo" && row["status"] == "done");
+    let mut undone: Vec<(OffsetDateTime, String)> = undone
+        .filter_map(|row| {
+            let at = OffsetDateTime::parse(row["answeredAt"].as_str()?, &Rfc3339).ok()?;
+            Some((at, text(row, "step")))
+        })
+        .collect();
+    undone.sort();
+    let steps: Vec<String> = undone.into_iter().map(|(_, step)| step).collect();
+    if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") }
 }
 
 pub(super) fn ignored(order: &Value) -> String {
@@ -138,7 +155,7 @@ fn text(value: &Value, field: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{money, order, step, tally};
+    use super::{money, order, step, tally, undone};
 
     #[test]
     fn equal_texts_are_counted_and_a_single_one_is_not() {
@@ -157,6 +174,15 @@ mod tests {
         assert_eq!(order(&seen), "cancelled (step_failed)");
         assert_eq!(step(&seen, "payment"), "failed (payment.no_answer) after 4 attempts, undone (asked 2 times)");
         assert_eq!(step(&seen, "shipping"), "not asked");
+    }
+
+    #[test]
+    fn what_was_undone_is_told_in_the_order_of_the_answers_however_they_are_written() {
+        let row = |step: &str, at: &str| json!({"step": step, "direction": "undo", "status": "done", "answeredAt": at});
+        // A fraction may be as long as it likes: text alone does not sort.
+        let rows = [row("payment", "2026-01-01T00:00:01.1Z"), row("shipping", "2026-01-01T00:00:01.09Z")];
+        assert_eq!(undone(&json!({ "steps": rows })), "shipping, payment");
+        assert_eq!(undone(&json!({"steps": []})), "nothing");
     }
 
     #[test]
