@@ -11,6 +11,8 @@ pub(crate) mod servers;
 pub(crate) mod shop;
 pub(crate) mod test;
 
+use std::env;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,6 +30,10 @@ const NOT_RUNNING: u8 = 3;
 /// Says what went wrong, and how that ends a command.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     say(format!("{error:#}"));
+    // A program that asked for JSON gets a document, whatever happened.
+    if env::args_os().any(|argument| argument == "--json") {
+        let _ = writeln!(io::stdout(), "{:#}", serde_json::json!({"error": format!("{error:#}")}));
+    }
     #[cfg(feature = "stack")]
     if error.is::<e2e::shop::NotRunning>() {
         return ExitCode::from(NOT_RUNNING);

@@ -76,6 +76,11 @@ impl Jaeger {
         format!("http://{}", self.otlp)
     }
 
+    /// Waits for its end.
+    pub async fn ended(&self) {
+        self.child.ended().await;
+    }
+
     /// Where its page is.
     pub fn page(&self) -> String {
         format!("http://{}", self.query)

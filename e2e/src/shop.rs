@@ -16,7 +16,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use control::{Act, Control, Part};
+pub use control::{Act, Control, Disturbed, Part};
 
 use crate::eventually::{State, eventually};
 use crate::stack::Service;
@@ -106,6 +106,9 @@ impl Shop {
         {
             return Shop::new(at, Box::new(control));
         }
+        if wanted != Some(Origin::Compose) && native::is_running()? {
+            bail!(NotRunning("`cargo saga up` is just starting or stopping: try again in a moment".to_owned()))
+        }
         let start = match wanted {
             Some(Origin::Native) => "start one with `cargo saga up`",
             Some(Origin::Compose) => "start one with `docker compose up --build`",
@@ -187,6 +190,36 @@ impl Shop {
     /// It could not be done.
     pub async fn act(&self, part: Part, act: Act) -> anyhow::Result<()> {
         self.control.act(part, act).await.with_context(|| format!("{act} {part}"))
+    }
+
+    /// What was killed or frozen on request, and is so still.
+    ///
+    /// # Errors
+    /// Nobody could be asked.
+    pub async fn disturbed(&self) -> anyhow::Result<Disturbed> {
+        self.control.disturbed().await
+    }
+
+    /// Starts and thaws what was killed or frozen on request, and returns it.
+    ///
+    /// # Errors
+    /// A part could not be made whole.
+    pub async fn mend(&self) -> anyhow::Result<Disturbed> {
+        let disturbed = self.disturbed().await?;
+        for (part, act) in &disturbed {
+            self.act(*part, act.opposite()).await?;
+        }
+        Ok(disturbed)
+    }
+
+    /// The switches that are on.
+    ///
+    /// # Errors
+    /// The sandbox does not answer.
+    pub async fn switched_on(&self) -> anyhow::Result<Vec<String>> {
+        let all = self.get(Service::Sandbox, "/switches").await?.body;
+        let on = all["switches"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(on.iter().filter_map(|switch| switch["name"].as_str().map(str::to_owned)).collect())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod demo;
 mod down;
+mod mend;
 mod order;
 mod places;
 mod scenario;
@@ -33,6 +34,7 @@ pub(crate) enum Verb {
     Timeline(timeline::Arguments),
     Scenario(scenario::Arguments),
     Switch(switch::Arguments),
+    Mend(mend::Arguments),
 }
 
 /// On which shop, and for whom.
@@ -62,6 +64,12 @@ impl From<Exit> for ExitCode {
 }
 
 pub(crate) async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    let code = dispatch(verb).await?;
+    show::all_shown()?;
+    Ok(code)
+}
+
+async fn dispatch(verb: Verb) -> anyhow::Result<ExitCode> {
     match verb {
         // These stop what they have started.
         Verb::Demo(arguments) => Box::pin(demo::run(arguments)).await,
@@ -72,6 +80,7 @@ pub(crate) async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Order(arguments) => until_interrupted(order::order(arguments)).await,
         Verb::Cancel(arguments) => until_interrupted(order::cancel(arguments)).await,
         Verb::Timeline(arguments) => until_interrupted(timeline::run(arguments)).await,
+        Verb::Mend(arguments) => until_interrupted(mend::run(arguments)).await,
         Verb::Switch(arguments) => until_interrupted(switch::run(arguments)).await,
     }
 }

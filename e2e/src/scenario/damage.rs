@@ -10,7 +10,17 @@ use crate::shop::{Act, Part, Shop};
 pub(super) enum Broken {
     Killed(Part),
     Frozen(Part),
-    Switched(String),
+    /// With what was there before, as the sandbox tells it.
+    Switched(String, Option<Before>),
+}
+
+/// How a switch was set before.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Before {
+    /// As text: a share cannot be put in order.
+    pub(super) rate: String,
+    pub(super) delay_ms: u32,
+    pub(super) seed: i64,
 }
 
 /// All that is broken now.
@@ -26,16 +36,27 @@ impl Damage {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(broken);
     }
 
-    /// Makes it whole.
+    /// Makes it whole. What cannot be is remembered, and does not keep the rest from it.
     pub(super) async fn mend(&self, shop: &Shop) -> anyhow::Result<()> {
-        loop {
-            let next = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
-            match next {
-                None => return Ok(()),
-                Some(Broken::Killed(part)) => shop.act(part, Act::Start).await?,
-                Some(Broken::Frozen(part)) => shop.act(part, Act::Thaw).await?,
-                Some(Broken::Switched(name)) => shop.switch_off(&name).await?,
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut failed = Ok(());
+        for broken in all {
+            match whole(shop, &broken).await {
+                Ok(()) => self.forget(&broken),
+                Err(error) => failed = Err(error.context("it is still broken; `cargo saga mend` takes it back")),
             }
+        }
+        failed
+    }
+}
+
+async fn whole(shop: &Shop, broken: &Broken) -> anyhow::Result<()> {
+    match broken {
+        Broken::Killed(part) => shop.act(*part, Act::Start).await,
+        Broken::Frozen(part) => shop.act(*part, Act::Thaw).await,
+        Broken::Switched(name, None) => shop.switch_off(name).await,
+        Broken::Switched(name, Some(Before { rate, delay_ms, seed })) => {
+            shop.switch_on(name, rate.parse()?, *delay_ms, *seed).await
         }
     }
 }

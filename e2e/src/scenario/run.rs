@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 
-use super::damage::{Broken, Damage};
+use super::damage::{self, Broken, Damage};
 use super::observe::{Before, observe};
 use super::report::{Checked, Placed};
 use super::wire::Wire;
@@ -72,14 +72,10 @@ impl<'a> Run<'a> {
             Step::Start(part) => self.mend_part(*part, Act::Start).await,
             Step::Thaw(part) => self.mend_part(*part, Act::Thaw).await,
             Step::Switch(Switch { name, rate, delay_ms }) => {
-                self.damage.remember(Broken::Switched(name.clone()));
+                self.damage.remember(Broken::Switched(name.clone(), before(shop, name).await?));
                 shop.switch_on(name, *rate, *delay_ms, 1).await
             }
-            Step::SwitchOff(name) => {
-                shop.switch_off(name).await?;
-                self.damage.forget(&Broken::Switched(name.clone()));
-                Ok(())
-            }
+            Step::SwitchOff(name) => shop.switch_off(name).await,
             Step::Retry(step) => self.operate("retry", step).await,
             Step::Settle(step) => self.operate("settle", step).await,
             // Done before the stock was looked at.
@@ -221,6 +217,18 @@ impl<'a> Run<'a> {
     fn wire(&self) -> anyhow::Result<(&Wire, String)> {
         Ok((self.wire.as_ref().context("a wire")?, self.only()?.saga_id.clone()))
     }
+}
+
+/// How a switch is set now, if it is on.
+async fn before(shop: &Shop, name: &str) -> anyhow::Result<Option<damage::Before>> {
+    let all = shop.get(Service::Sandbox, "/switches").await?.body;
+    let on = all["switches"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = on.iter().find(|switch| switch["name"] == name);
+    Ok(found.map(|switch| damage::Before {
+        rate: switch["rate"].to_string(),
+        delay_ms: switch["delayMs"].as_u64().and_then(|delay| u32::try_from(delay).ok()).unwrap_or_default(),
+        seed: switch["seed"].as_i64().unwrap_or_default(),
+    }))
 }
 
 fn broken(part: Part, act: Act) -> Broken {

@@ -30,6 +30,13 @@ impl<'a> Runner<'a> {
     /// A step could not be done: the shop does not do what the scenario needs. What is seen is no error, whatever it is.
     pub async fn run(&self, scenario: &Scenario, mut tell: impl FnMut(String)) -> anyhow::Result<Report> {
         let begin = Instant::now();
+        // What others left broken would be taken for what this scenario does.
+        for (part, act) in self.shop.mend().await? {
+            tell(format!("{} {part}, which somebody left broken", act.opposite()));
+        }
+        for name in self.shop.switched_on().await? {
+            tell(format!("note: {name} is switched on, which may change what is seen"));
+        }
         let run = async {
             let mut run = Run::new(self.shop, &self.damage, scenario).await?;
             for step in &scenario.steps {

@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::{Act, Control, Listeners, Origin, Part, Whereabouts};
+use super::{Act, Control, Disturbed, Listeners, Origin, Part, Whereabouts};
 use crate::eventually::{State, eventually};
 use crate::stack::Service;
 use crate::workspace;
@@ -37,6 +37,19 @@ pub(super) async fn find() -> anyhow::Result<Option<(Whereabouts, Compose)>> {
     let described = compose.call(&["config", "--format", "json"]).await?;
     let described = serde_json::from_str(&described).context("docker compose config")?;
     Ok(Some((whereabouts(&described, &compose.file)?, compose)))
+}
+
+/// A container that somebody ended stays so; one that ended by itself is started again by Docker.
+fn disturbed(text: &str) -> Disturbed {
+    let act = |container: &Value| {
+        let part = container["Service"].as_str()?.parse().ok()?;
+        match container["State"].as_str()? {
+            "paused" => Some((part, Act::Freeze)),
+            "exited" => Some((part, Act::Kill)),
+            _ => None,
+        }
+    };
+    containers(text).iter().filter_map(act).collect()
 }
 
 /// One object a line, or a list of them: versions differ.
@@ -130,13 +143,18 @@ impl Control for Compose {
             if act == Act::Start { self.ready(part).await } else { Ok(()) }
         })
     }
+
+    fn disturbed(&self) -> LocalBoxFuture<'_, anyhow::Result<Disturbed>> {
+        Box::pin(async move { Ok(disturbed(&self.call(&["ps", "--all", "--format", "json"]).await?)) })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{administrator, containers, published};
+    use super::{Act, Part, administrator, containers, disturbed, published};
+    use crate::stack::Service;
 
     #[test]
     fn containers_are_read_from_a_list_and_from_lines() {
@@ -146,6 +164,16 @@ mod tests {
             names("{\"Service\":\"order\"}\n{\"Service\":\"payment\"}\n")
         );
         assert_eq!(names("").len(), 0);
+    }
+
+    #[test]
+    fn what_somebody_paused_or_ended_is_disturbed_and_nothing_else() {
+        let text = r#"{"Service":"order","State":"running"}
+            {"Service":"payment","State":"paused"}
+            {"Service":"rabbitmq","State":"exited"}
+            {"Service":"migrations","State":"exited"}"#;
+        let expected = [(Part::Rabbitmq, Act::Kill), (Part::Service(Service::Payment), Act::Freeze)];
+        assert_eq!(disturbed(text), expected.into());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What can be done to a part of a running shop: killed and started, frozen and thawed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -32,10 +33,16 @@ pub enum Act {
     Thaw,
 }
 
+/// Parts that were killed or frozen on request.
+pub type Disturbed = BTreeMap<Part, Act>;
+
 /// Whoever has started the shop does this to its parts.
 pub trait Control {
     /// Does it, and returns when it is done.
     fn act(&self, part: Part, act: Act) -> LocalBoxFuture<'_, anyhow::Result<()>>;
+
+    /// What was killed or frozen on request, and not started or thawed since.
+    fn disturbed(&self) -> LocalBoxFuture<'_, anyhow::Result<Disturbed>>;
 }
 
 impl Part {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use futures::future::LocalBoxFuture;
 use reqwest::{Client, Method, Response};
 
-use super::{Act, Control, Part, Whereabouts};
+use super::{Act, Control, Disturbed, Part, Whereabouts};
 use crate::servers;
 
 /// The name of its state directory.
@@ -16,6 +16,8 @@ pub const NAME: &str = "up";
 const SOCKET: &str = "control.sock";
 /// The longest path of a socket, on Linux and macOS alike.
 const LONGEST_PATH: usize = 103;
+/// A question is answered at once.
+const SOON: Duration = Duration::from_secs(5);
 /// Starting a killed server again replays its log first.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -46,12 +48,13 @@ pub async fn find() -> anyhow::Result<Option<(Whereabouts, Supervisor)>> {
         return Ok(None);
     }
     let supervisor = Supervisor::new(&socket)?;
-    // A supervisor that was killed leaves the socket behind.
-    match supervisor.call(Method::GET, "").await {
+    match supervisor.call(Method::GET, "", SOON).await {
         Ok(answer) => {
             Ok(Some((answer.json().await.context("the running `cargo saga up` is of another version")?, supervisor)))
         }
-        Err(_) => Ok(None),
+        // A supervisor that was killed leaves the socket behind, and nobody who listens.
+        Err(error) if error.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -65,7 +68,7 @@ pub fn is_running() -> anyhow::Result<bool> {
 
 impl Supervisor {
     fn new(socket: &Path) -> anyhow::Result<Self> {
-        let client = Client::builder().unix_socket(socket).no_proxy().timeout(PATIENCE).build()?;
+        let client = Client::builder().unix_socket(socket).no_proxy().build()?;
         Ok(Supervisor { client })
     }
 
@@ -74,11 +77,12 @@ impl Supervisor {
     /// # Errors
     /// It does not answer.
     pub async fn stop(&self) -> anyhow::Result<()> {
-        self.call(Method::POST, "stop").await.map(drop)
+        self.call(Method::POST, "stop", SOON).await.map(drop)
     }
 
-    async fn call(&self, method: Method, path: &str) -> anyhow::Result<Response> {
-        let answer = self.client.request(method, format!("http://supervisor/{path}")).send().await;
+    async fn call(&self, method: Method, path: &str, patience: Duration) -> anyhow::Result<Response> {
+        let request = self.client.request(method, format!("http://supervisor/{path}")).timeout(patience);
+        let answer = request.send().await;
         let answer = answer.context("the running `cargo saga up` does not answer")?;
         if !answer.status().is_success() {
             bail!("{}", answer.text().await?);
@@ -89,6 +93,10 @@ impl Supervisor {
 
 impl Control for Supervisor {
     fn act(&self, part: Part, act: Act) -> LocalBoxFuture<'_, anyhow::Result<()>> {
-        Box::pin(async move { self.call(Method::POST, &format!("{part}/{act}")).await.map(drop) })
+        Box::pin(async move { self.call(Method::POST, &format!("{part}/{act}"), PATIENCE).await.map(drop) })
+    }
+
+    fn disturbed(&self) -> LocalBoxFuture<'_, anyhow::Result<Disturbed>> {
+        Box::pin(async move { Ok(self.call(Method::GET, "disturbed", SOON).await?.json().await?) })
     }
 }

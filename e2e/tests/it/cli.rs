@@ -102,7 +102,8 @@ fn ended(said: &Said, code: i32) -> anyhow::Result<()> {
 #[tokio::test]
 async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_nothing() -> anyhow::Result<()> {
     let place = Place::new()?;
-    let nothing = place.saga(&["order", "--on", "native"])?;
+    let nothing = place.saga(&["order", "--on", "native", "--json"])?;
+    assert!(json(&nothing)?["error"].is_string());
     ended(&nothing, 3)?;
     assert!(nothing.errors.contains("cargo saga up"), "{}", nothing.errors);
     ended(&place.saga(&["frobnicate"])?, 2)?;
@@ -139,6 +140,21 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     ended(&place.saga(&["scenario", "service-down", "--on", "native"])?, 0)?;
     ended(&place.saga(&["switch", "carrier_slow", "0.5", "--on", "native"])?, 0)?;
     ended(&place.saga(&["switch", "nonsense", "--on", "native"])?, 1)?;
+
+    // As a scenario leaves it that was killed half-way.
+    let socket = place.0.join("saga-state/up/control.sock");
+    let supervisor = reqwest::Client::builder().unix_socket(socket).build()?;
+    supervisor.post("http://supervisor/payment/freeze").send().await?.error_for_status()?;
+    supervisor.post("http://supervisor/shipping/kill").send().await?.error_for_status()?;
+    let broken = place.saga(&["status", "--on", "native", "--json"])?;
+    ended(&broken, 1)?;
+    assert_eq!(json(&broken)?["disturbed"], serde_json::json!({"payment": "freeze", "shipping": "kill"}));
+    assert_eq!(json(&broken)?["switchedOn"], serde_json::json!(["carrier_slow"]));
+    ended(&place.saga(&["mend", "--on", "native"])?, 0)?;
+    let whole = place.saga(&["status", "--on", "native", "--json"])?;
+    ended(&whole, 0)?;
+    assert_eq!(json(&whole)?["disturbed"], serde_json::json!({}));
+    ended(&place.saga(&["order", "--on", "native"])?, 0)?;
 
     // Whoever kept the shop up dies; the next one finds the data, and clears away what still runs.
     kill(Pid::from_raw(place.supervisor()?), Signal::SIGKILL)?;

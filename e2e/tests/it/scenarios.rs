@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, ensure};
 use e2e::scenario::{Runner, find, names, read};
-use e2e::shop::{Act, Control, Listeners, Origin, Part, Shop, Whereabouts};
+use e2e::shop::{Act, Control, Disturbed, Listeners, Origin, Part, Shop, Whereabouts};
 use e2e::{Servers, Service, Settings, Stack};
 use futures::future::LocalBoxFuture;
 
@@ -129,6 +129,10 @@ struct Hands {
 }
 
 impl Control for Hands {
+    fn disturbed(&self) -> LocalBoxFuture<'_, anyhow::Result<Disturbed>> {
+        Box::pin(async { Ok(Disturbed::new()) })
+    }
+
     fn act(&self, part: Part, act: Act) -> LocalBoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async move {
             let servers = || self.servers.as_ref().context("this test shares its servers with others");

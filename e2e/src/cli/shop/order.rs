@@ -47,16 +47,22 @@ pub(crate) struct OrderArguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     count: u16,
     /// Find it again by this in logs and in Jaeger; without it, the order's id.
-    #[arg(long)]
+    #[arg(long, value_parser = visible)]
     correlation_id: Option<String>,
     /// The idempotency key; without it, a new one.
-    #[arg(long)]
+    #[arg(long, value_parser = visible)]
     key: Option<String>,
     /// Do not wait for the end.
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
     on: On,
+}
+
+/// What can stand in a header.
+fn visible(text: &str) -> Result<String, String> {
+    let is_fine = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_fine.then(|| text.to_owned()).ok_or_else(|| "1 to 255 visible ASCII characters".to_owned())
 }
 
 /// Cancels an order, as its customer.

@@ -6,6 +6,7 @@ use anyhow::bail;
 use clap::Args;
 use e2e::Shop;
 use e2e::scenario::{Report, Runner, Scenario, all_scenarios, find};
+use serde_json::json;
 
 use super::show::{BAD, GOOD, QUIET, TITLE, columns, show, show_json, styled};
 use super::{Exit, On};
@@ -36,7 +37,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if arguments.names.is_empty() && !arguments.all {
-        list()?;
+        list(arguments.on.json)?;
         return Ok(Exit::Good.into());
     }
     let mut wanted: Vec<Scenario> = Vec::new();
@@ -79,7 +80,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(Exit::Otherwise.into())
 }
 
-fn list() -> anyhow::Result<()> {
+fn list(json: bool) -> anyhow::Result<()> {
+    if json {
+        let list = |scenario: Scenario| json!({"scenario": scenario.name, "about": scenario.about});
+        return show_json(&all_scenarios()?.into_iter().map(list).collect::<Vec<_>>());
+    }
     columns(all_scenarios()?.into_iter().map(|scenario| [styled(TITLE, scenario.name), scenario.about]));
     show(" Play one with `cargo saga scenario NAME`.");
     Ok(())

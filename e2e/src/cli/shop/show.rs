@@ -2,9 +2,11 @@
 //! nobody would see them: no terminal, or `NO_COLOR`.
 
 use std::fmt::Display;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
+use anyhow::ensure;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
@@ -15,9 +17,25 @@ pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default();
 pub(crate) const TITLE: Style = Style::new().bold();
 pub(crate) const QUIET: Style = Style::new().dimmed();
 
+/// Whether something could not be shown to a reader who is still there.
+static LOST: AtomicBool = AtomicBool::new(false);
+
 /// Shows one line. A reader who went away is no reason to panic.
 pub(crate) fn show(line: impl Display) {
-    let _ = writeln!(anstream::stdout(), "{line}");
+    if let Err(error) = writeln!(anstream::stdout(), "{line}")
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        LOST.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether everything was shown.
+///
+/// # Errors
+/// It was not: the disk is full, for example.
+pub(crate) fn all_shown() -> anyhow::Result<()> {
+    ensure!(!LOST.load(Ordering::Relaxed), "the result could not be written");
+    Ok(())
 }
 
 /// Shows a value for programs.

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Args;
 use e2e::Shop;
 use e2e::stack::Service;
 use futures::future::join_all;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::places::places;
-use super::show::{BAD, GOOD, WARNING, columns, show_json, styled};
+use super::show::{BAD, GOOD, WARNING, columns, show, show_json, styled};
 use super::{Exit, On};
 
 /// Shows what runs, where it is, and whether it is well.
@@ -22,6 +25,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     on: On,
 }
+
+/// How long a service may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Serialize)]
 struct Health {
@@ -35,10 +41,13 @@ struct Health {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shop = Shop::find(arguments.on.on).await?;
+    let disturbed = shop.disturbed().await?;
+    let switches = shop.switched_on().await.unwrap_or_default();
     let health = join_all(shop.at.services.keys().map(|service| look(&shop, *service))).await;
     let all_well = health.iter().all(|health| health.status == "ready");
     if arguments.on.json {
-        show_json(&serde_json::json!({"shop": shop.at, "health": health}))?;
+        let all = json!({"shop": shop.at, "health": health, "disturbed": disturbed, "switchedOn": switches});
+        show_json(&all)?;
     } else {
         places(&shop.at);
         columns(health.iter().map(|Health { service, status, because }| {
@@ -49,13 +58,25 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             };
             [service.name().to_owned(), styled(style, status), because.clone().unwrap_or_default()]
         }));
+        let parts = disturbed.iter().map(|(part, act)| format!("{part} ({act})"));
+        let broken: Vec<String> = parts.chain(switches).collect();
+        if !broken.is_empty() {
+            show(styled(
+                WARNING,
+                format!(" broken on request: {}; `cargo saga mend` takes it back", broken.join(", ")),
+            ));
+        }
     }
     Ok(if all_well { Exit::Good } else { Exit::Failed }.into())
 }
 
 async fn look(shop: &Shop, service: Service) -> Health {
     let answer = match shop.client(service) {
-        Ok(client) => client.ops_get("/health/ready").await,
+        // Whoever is frozen would keep us waiting.
+        Ok(client) => match timeout(PATIENCE, client.ops_get("/health/ready")).await {
+            Ok(answer) => answer,
+            Err(_) => Err(anyhow!("no answer within {} s", PATIENCE.as_secs())),
+        },
         Err(error) => Err(error),
     };
     let (status, because) = match answer {

@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use axum::extract::{Path as UrlPath, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use e2e::shop::{Act, Part, Whereabouts, native};
+use e2e::shop::{Act, Disturbed, Part, Whereabouts, native};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,6 +33,7 @@ enum Wish {
 #[derive(Clone)]
 struct Desk {
     at: Whereabouts,
+    disturbed: Arc<Mutex<Disturbed>>,
     wishes: mpsc::Sender<Wish>,
 }
 
@@ -53,21 +55,20 @@ impl Control {
         let (wishes, mut wanted) = mpsc::channel(WAITING);
         let routes = Router::new()
             .route("/", get(async |State(desk): State<Desk>| Json(desk.at)))
+            .route("/disturbed", get(disturbed))
             .route("/stop", post(stop))
             .route("/{part}/{act}", post(act))
-            .with_state(Desk { at: native.at.clone(), wishes });
+            .with_state(Desk { at: native.at.clone(), disturbed: native.disturbed.clone(), wishes });
         let listener = self.listener.take().context("it is served once")?;
-        let server = axum::serve(listener, routes).into_future();
-        tokio::pin!(server);
-        loop {
-            let wish = tokio::select! {
-                ended = &mut server => return ended.context("the control socket"),
-                wish = wanted.recv() => wish,
-            };
-            match wish {
-                Some(Wish::Act(part, act, done)) => drop(done.send(native.act(part, act).await)),
-                Some(Wish::Stop) | None => return Ok(()),
+        // Questions are answered while a part is acted on.
+        let acting = async {
+            while let Some(Wish::Act(part, act, done)) = wanted.recv().await {
+                let _ = done.send(native.act(part, act).await);
             }
+        };
+        tokio::select! {
+            ended = axum::serve(listener, routes).into_future() => ended.context("the control socket"),
+            () = acting => Ok(()),
         }
     }
 }
@@ -76,6 +77,10 @@ impl Drop for Control {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+async fn disturbed(State(desk): State<Desk>) -> Json<Disturbed> {
+    Json(desk.disturbed.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
 async fn stop(State(desk): State<Desk>) -> StatusCode {

@@ -1,12 +1,14 @@
 //! The shop as processes of ours: started in the right order, kept up, broken on request, and stopped.
 
 use std::fs;
+use std::future::pending;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use e2e::servers::{Coordinates, migrate};
-use e2e::shop::{Act, Origin, Part, Whereabouts, native};
+use e2e::shop::{Act, Disturbed, Origin, Part, Whereabouts, native};
 use e2e::stack::vhost::Vhost;
 use e2e::stack::{Process, Recipe, Service, Surroundings, programs};
 use e2e::{Jaeger, Servers, jaeger};
@@ -33,6 +35,8 @@ const STABLE: Duration = Duration::from_secs(60);
 /// The running shop.
 pub(crate) struct Native {
     pub(crate) at: Whereabouts,
+    /// What is killed or frozen because somebody asked for it.
+    pub(super) disturbed: Arc<Mutex<Disturbed>>,
     // Ended in this order.
     processes: Vec<(Service, Process)>,
     jaeger: Option<Jaeger>,
@@ -61,7 +65,9 @@ pub(super) async fn start(how: &How) -> anyhow::Result<Native> {
     let mut more = 1..TRIES;
     loop {
         match start_on(how, ports, program.as_deref(), &coordinates).await {
-            Ok((at, processes, jaeger)) => return Ok(Native { at, processes, jaeger, servers }),
+            Ok((at, processes, jaeger)) => {
+                return Ok(Native { at, disturbed: Arc::default(), processes, jaeger, servers });
+            }
             // Somebody took a port since we looked.
             Err(error) if ports.are_taken() && more.next().is_some() => {
                 say(format!("{error:#}"));
@@ -178,6 +184,27 @@ impl Native {
     /// Does something to a part; done when it is.
     pub(super) async fn act(&self, part: Part, act: Act) -> anyhow::Result<()> {
         say(format!("{act} {part}, as asked"));
+        // Before it is done: nobody shall start again by himself what is killed on request.
+        match act {
+            Act::Kill | Act::Freeze => drop(self.disturbed().insert(part, act)),
+            Act::Start | Act::Thaw => {}
+        }
+        self.do_it(part, act).await?;
+        if matches!(act, Act::Start | Act::Thaw) {
+            self.disturbed().remove(&part);
+        }
+        Ok(())
+    }
+
+    fn disturbed(&self) -> MutexGuard<'_, Disturbed> {
+        self.disturbed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_killed(&self, part: Part) -> bool {
+        self.disturbed().get(&part) == Some(&Act::Kill)
+    }
+
+    async fn do_it(&self, part: Part, act: Act) -> anyhow::Result<()> {
         let Servers { postgres, broker, .. } = &self.servers;
         match (part, act) {
             (Part::Postgres, Act::Kill) => postgres.kill().await,
@@ -216,22 +243,70 @@ impl Native {
 
     /// Starts again whoever dies, for ever. What was killed on request stays away.
     pub(super) async fn watch(&self) {
-        let services = join_all(self.processes.iter().map(|(service, process)| keep_up(service.name(), process)));
-        tokio::join!(services, self.keep_servers_up());
+        let services = self.processes.iter().map(|(service, process)| {
+            let part = Part::Service(*service);
+            self.keep_up(
+                part,
+                async || process.exit().is_some(),
+                async || match process.is_running() {
+                    true => Ok(()),
+                    false => process.restart().await,
+                },
+            )
+        });
+        let Servers { postgres, broker, .. } = &self.servers;
+        tokio::join!(
+            join_all(services),
+            self.keep_up(Part::Postgres, async || postgres.has_ended().await, async || postgres.start().await),
+            self.keep_up(Part::Rabbitmq, async || broker.has_ended().await, async || broker.start().await),
+            self.tell_of_jaeger(),
+        );
     }
 
-    async fn keep_servers_up(&self) {
+    /// Starts a part again whenever it has died, after a pause that grows.
+    async fn keep_up(
+        &self,
+        part: Part,
+        mut has_died: impl AsyncFnMut() -> bool,
+        mut start: impl AsyncFnMut() -> anyhow::Result<()>,
+    ) {
+        let mut pause = FIRST_PAUSE;
+        let mut begin = Instant::now();
         loop {
             sleep(LOOK).await;
-            if self.servers.postgres.has_ended().await {
-                say("PostgreSQL died and is started again");
-                revive("PostgreSQL", FIRST_PAUSE, async || self.servers.postgres.start().await).await;
+            if !has_died().await {
+                continue;
             }
-            if self.servers.broker.has_ended().await {
-                say("RabbitMQ died and is started again");
-                revive("RabbitMQ", FIRST_PAUSE, async || self.servers.broker.start().await).await;
+            if begin.elapsed() > STABLE {
+                pause = FIRST_PAUSE;
+            }
+            say(format!("{part} died and is started again in {} s", pause.as_secs()));
+            loop {
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                // Somebody may have killed it for good meanwhile.
+                if self.is_killed(part) {
+                    break;
+                }
+                begin = Instant::now();
+                match start().await {
+                    Ok(()) => {
+                        say(format!("{part} is ready again"));
+                        break;
+                    }
+                    Err(error) => say(format!("{error:#}; {part} is tried again in {} s", pause.as_secs())),
+                }
             }
         }
+    }
+
+    /// Traces are not worth a restart, and worth a word.
+    async fn tell_of_jaeger(&self) {
+        if let Some(jaeger) = &self.jaeger {
+            jaeger.ended().await;
+            say("Jaeger died: traces are lost until the next `cargo saga up`");
+        }
+        pending().await
     }
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {
@@ -243,33 +318,5 @@ impl Native {
         }
         drop(self.jaeger);
         self.servers.stop().await
-    }
-}
-
-/// Starts it until it runs, with pauses that grow.
-async fn revive(name: &str, mut pause: Duration, mut start: impl AsyncFnMut() -> anyhow::Result<()>) {
-    while let Err(error) = start().await {
-        say(format!("{error:#}"));
-        say(format!("{name} is tried again in {} s", pause.as_secs()));
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-    say(format!("{name} is ready again"));
-}
-
-async fn keep_up(name: &str, process: &Process) {
-    let mut pause = FIRST_PAUSE;
-    let mut begin = Instant::now();
-    loop {
-        sleep(LOOK).await;
-        let Some(status) = process.exit() else { continue };
-        if begin.elapsed() > STABLE {
-            pause = FIRST_PAUSE;
-        }
-        say(format!("{name} died ({status}) and is started again in {} s", pause.as_secs()));
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-        begin = Instant::now();
-        revive(name, pause, async || process.restart().await).await;
     }
 }
