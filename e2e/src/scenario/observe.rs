@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use serde_json::Value;
 
 use super::report::{Placed, What};
-use super::tell::{answer, ignored, money, order, parcels, step, tally, undone};
+use super::tell::{answer, ignored, money, order, parcels, step, tally, took, undone};
 use crate::shop::Shop;
 use crate::stack::Service;
 use crate::stack::client::Answer;
@@ -51,6 +51,7 @@ pub(super) async fn observe(
         What::Payment | What::Inventory | What::Shipping => {
             tally(orders(shop, placed).await?.iter().map(|order| step(order, what.name())))
         }
+        What::Took => tally(orders(shop, placed).await?.iter().map(took)),
         What::Undone => tally(orders(shop, placed).await?.iter().map(undone)),
         What::Ignored => tally(orders(shop, placed).await?.iter().map(ignored)),
         What::Money => money(&ledgers(shop, placed).await?),

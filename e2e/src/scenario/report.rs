@@ -14,6 +14,8 @@ pub enum What {
     Payment,
     Inventory,
     Shipping,
+    /// How long the steps took together: only that it was long, since everything is slow now and then.
+    Took,
     /// What was undone, the first first.
     Undone,
     /// What the provider took and gave back.
@@ -38,6 +40,7 @@ impl What {
             What::Payment => "payment",
             What::Inventory => "inventory",
             What::Shipping => "shipping",
+            What::Took => "took",
             What::Undone => "undone",
             What::Money => "money",
             What::Parcels => "parcels",

@@ -72,16 +72,28 @@ pub(super) fn step(order: &Value, name: &str) -> String {
     told
 }
 
+/// From the first question to the last answer.
+pub(super) fn took(order: &Value) -> String {
+    let rows = order["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let time = |field: &str| rows.iter().filter_map(|row| at(row, field)).collect::<Vec<_>>();
+    let (asked, answered) = (time("askedAt").into_iter().min(), time("answeredAt").into_iter().max());
+    match answered.zip(asked).map(|(answered, asked)| (answered - asked).whole_seconds()) {
+        None | Some(..1) => "less than 1 s".to_owned(),
+        Some(1) => "1 s or longer".to_owned(),
+        Some(2..) => "2 s or longer".to_owned(),
+    }
+}
+
+fn at(row: &Value, field: &str) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(row[field].as_str()?, &Rfc3339).ok()
+}
+
 /// The steps whose undo was answered, in that order.
 pub(super) fn undone(order: &Value) -> String {
     let rows = order["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     let undone = rows.iter().filter(|row| row["direction"] == "undo" && row["status"] == "done");
-    let mut undone: Vec<(OffsetDateTime, String)> = undone
-        .filter_map(|row| {
-            let at = OffsetDateTime::parse(row["answeredAt"].as_str()?, &Rfc3339).ok()?;
-            Some((at, text(row, "step")))
-        })
-        .collect();
+    let mut undone: Vec<(OffsetDateTime, String)> =
+        undone.filter_map(|row| at(row, "answeredAt").map(|at| (at, text(row, "step")))).collect();
     undone.sort();
     let steps: Vec<String> = undone.into_iter().map(|(_, step)| step).collect();
     if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") }
