@@ -149,10 +149,7 @@ impl Shop {
                 placed??;
             }
         }
-        while let Some(placed) = placing.join_next().await {
-            placed??;
-        }
-        Ok(())
+        all_placed(placing).await
     }
 
     /// Places orders at fixed times.
@@ -167,10 +164,7 @@ impl Shop {
                 placed??;
             }
         }
-        while let Some(placed) = placing.join_next().await {
-            placed??;
-        }
-        Ok(())
+        all_placed(placing).await
     }
 
     async fn all_completed(&self, bench: &Bench<'_>) -> anyhow::Result<()> {
@@ -258,4 +252,12 @@ async fn check(stack: &Stack, shop: &Shop) -> anyhow::Result<Vec<String>> {
         "each paid once, reserved once and shipped once, in this order; stock and ledgers agree".to_owned(),
         format!("{} messages written, published and handled, each once", 9 * n),
     ])
+}
+
+/// Waits for the answers that are still to come.
+async fn all_placed(mut placing: JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    while let Some(placed) = placing.join_next().await {
+        placed??;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 mod control;
 mod native;
 mod ports;
+mod start;
 
 use std::env;
 use std::fs::File;
@@ -91,7 +92,7 @@ pub(crate) async fn keep(
 ) -> anyhow::Result<ExitCode> {
     let mut started = None;
     let starting = until_interrupted(async {
-        started = Some(native::start(how).await?);
+        started = Some(start::start(how).await?);
         Ok(ExitCode::SUCCESS)
     });
     let code = starting.await?;

@@ -1,0 +1,156 @@
+//! Brings the shop up: servers, tables, Jaeger and services, in the right order.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use e2e::servers::{Coordinates, migrate};
+use e2e::shop::{Origin, Whereabouts, native};
+use e2e::stack::vhost::Vhost;
+use e2e::stack::{Process, Recipe, Service, Surroundings, programs};
+use e2e::{Jaeger, Servers, jaeger};
+use futures::future::try_join_all;
+
+use super::ports::Ports;
+use super::{How, Native};
+use crate::cli::cargo::{cargo, run_well};
+use crate::cli::ensure_servers;
+use crate::cli::say::{say, timed};
+
+/// Of the database and of the vhost.
+const NAME: &str = "saga";
+/// How often a start looks for other ports.
+const TRIES: usize = 3;
+
+/// Starts everything and waits until it is ready.
+pub(super) async fn start(how: &How) -> anyhow::Result<Native> {
+    ensure_servers(how.yes).await?;
+    // Whatever will fail shall fail before minutes are spent.
+    let ports = Ports::choose(how.ports)?;
+    let program = jaeger::find();
+    if let Some(program) = program.as_ref().filter(|program| !program.is_file()) {
+        bail!("there is no program {}: JAEGER names it", program.display());
+    }
+    let (servers, ()) = tokio::try_join!(
+        timed("PostgreSQL and RabbitMQ are ready", Servers::start_named(native::NAME, how.fresh)),
+        build(how),
+    )?;
+    let coordinates = servers.coordinates();
+    tokio::try_join!(
+        Vhost::create(&coordinates, NAME),
+        timed("all migrations are applied", migrate(&coordinates, NAME)),
+    )?;
+    let mut ports = ports;
+    let mut more = 1..TRIES;
+    loop {
+        match start_on(how, ports, program.as_deref(), &coordinates).await {
+            Ok((at, processes, jaeger)) => {
+                return Ok(Native { at, disturbed: Arc::default(), processes, jaeger, servers });
+            }
+            // Somebody took a port since we looked.
+            Err(error) if ports.are_taken() && more.next().is_some() => {
+                say(format!("{error:#}"));
+                ports = Ports::choose(how.ports)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn build(how: &How) -> anyhow::Result<()> {
+    if how.no_build {
+        return Ok(());
+    }
+    let mut build = cargo(&["build", "--workspace", "--bins"]);
+    if how.release {
+        build.arg("--release");
+    }
+    timed("the services are built", run_well(build)).await
+}
+
+type Started = (Whereabouts, Vec<(Service, Process)>, Option<Jaeger>);
+
+/// Jaeger and the services, on these ports.
+async fn start_on(
+    how: &How,
+    ports: Ports,
+    program: Option<&Path>,
+    coordinates: &Coordinates,
+) -> anyhow::Result<Started> {
+    let jaeger = start_jaeger(program, ports, &coordinates.directory).await?;
+    let otlp = jaeger.as_ref().map(Jaeger::endpoint).or_else(|| how.otlp.clone());
+    let at = whereabouts(coordinates, ports, jaeger.as_ref());
+    let recipes = recipes(coordinates, &at, otlp.as_deref(), how.release)?;
+    let processes = timed("all five services are ready", async {
+        try_join_all(
+            recipes
+                .into_iter()
+                .map(async |(service, recipe)| Process::start(recipe).await.map(|process| (service, process))),
+        )
+        .await
+    });
+    Ok((at, processes.await?, jaeger))
+}
+
+async fn start_jaeger(program: Option<&Path>, ports: Ports, directory: &Path) -> anyhow::Result<Option<Jaeger>> {
+    let Some(program) = program else { return Ok(None) };
+    let (page, otlp) = ports.jaeger();
+    Jaeger::start_on(program, directory, page, otlp).await.map(Some)
+}
+
+fn whereabouts(coordinates: &Coordinates, ports: Ports, jaeger: Option<&Jaeger>) -> Whereabouts {
+    let Coordinates { directory, postgres, broker, management_port, .. } = coordinates;
+    Whereabouts {
+        origin: Origin::Native,
+        services: Service::ALL.into_iter().map(|service| (service, ports.of(service))).collect(),
+        ops_token: coordinates.password_of("operators"),
+        broker: format!("amqp://{}:{}@{}/{NAME}", broker.user, broker.password, broker.address()),
+        broker_page: format!("http://{}:{}@{}:{management_port}", broker.user, broker.password, broker.host),
+        postgres: format!("postgres://{}:{}@{}/{NAME}", postgres.user, postgres.password, postgres.address()),
+        jaeger: jaeger.map(Jaeger::page),
+        logs: directory.join("services").display().to_string(),
+        data: Some(directory.clone()),
+    }
+}
+
+fn recipes(
+    coordinates: &Coordinates,
+    at: &Whereabouts,
+    otlp: Option<&str>,
+    release: bool,
+) -> anyhow::Result<Vec<(Service, Recipe)>> {
+    let directory = coordinates.directory.join("services");
+    fs::create_dir_all(&directory)?;
+    let built = programs()?;
+    let target = built.parent().context("the target directory")?;
+    let programs = target.join(if release { "release" } else { "debug" });
+    let listeners = |service: Service| at.services.get(&service).with_context(|| format!("no {}", service.name()));
+    let surroundings = Surroundings {
+        coordinates,
+        database: NAME,
+        vhost: NAME,
+        postgres_at: None,
+        broker_at: None,
+        ops_token: &at.ops_token,
+        otlp,
+        sandbox: Some(format!("http://{}", listeners(Service::Sandbox)?.http)),
+    };
+    let recipe = |service: Service| {
+        let listeners = listeners(service)?;
+        let mut environment = surroundings.environment(service, listeners.http, listeners.ops);
+        if let Some(page) = &at.jaeger {
+            environment.insert("JAEGER_UI_URL".to_owned(), page.clone());
+        }
+        anyhow::Ok(Recipe {
+            name: service.name().to_owned(),
+            program: programs.join(service.name()),
+            arguments: Vec::new(),
+            environment,
+            directory: directory.clone(),
+            state: coordinates.directory.clone(),
+            ops_token: at.ops_token.clone(),
+        })
+    };
+    Service::ALL.into_iter().map(|service| Ok((service, recipe(service)?))).collect()
+}
