@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use contracts::step::Direction;
 use messaging::{Cause, Class, Failure, Poke, Pulse, State, TraceContext, supervise};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -93,41 +93,65 @@ impl Sweep {
     /// Acts on these sagas' overdue steps in one transaction.
     async fn act(&self, overdue: &[Uuid]) -> Result<Duration, Failure> {
         let mut transaction = self.pool.begin().await?;
-        let ids = sagas::lock_free(&mut transaction, overdue).await?;
-        if ids.is_empty() {
+        let acts = match self.decide(&mut transaction, overdue).await {
+            Ok(acts) => acts,
+            Err(failure) => {
+                // Its locks must be gone when each saga is tried alone: a locked one is passed over.
+                transaction.rollback().await?;
+                return Err(failure);
+            }
+        };
+        if acts.is_empty() {
             // Somebody else holds them: an answer that is just being taken, or another sweep.
             return Ok(Duration::from_millis(50));
         }
-        let locked = sagas::lock(&mut transaction, &ids).await?;
+        // A crash before this line leaves the deadline overdue; after it, the next command is in the outbox.
+        transaction.commit().await?;
+        messaging::hold::point("deadline.committed").await;
+        self.poke.poke();
+        let mut moved = false;
+        for act in &acts {
+            moved |= act.tell();
+        }
+        Ok(if moved { Duration::ZERO } else { LOOK })
+    }
+
+    /// Decides and writes what becomes of the overdue steps of those sagas that nobody else holds.
+    async fn decide(&self, connection: &mut PgConnection, overdue: &[Uuid]) -> Result<Vec<Act>, Failure> {
+        let ids = sagas::lock_free(connection, overdue).await?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let locked = sagas::lock(connection, &ids).await?;
         messaging::hold::point("deadline.locked").await;
         // Read under the lock: an answer between the deadline and now counts.
-        let rows = steps::list(&mut transaction, &ids).await?;
+        let rows = steps::list(connection, &ids).await?;
+        let mut acts = Vec::new();
         let mut spans = Vec::new();
         let mut happenings = Vec::new();
-        let mut moved = false;
         for row in rows.iter().filter(|row| row.is_overdue) {
             let Some(saga) = locked.iter().find(|saga| saga.id == row.saga_id) else { continue };
             if row.is_unsent {
                 let time = self.deadlines.of(row.direction);
-                steps::postpone(&mut transaction, row.saga_id, row.step, row.direction, time).await?;
-                moved = true;
+                steps::postpone(connection, row.saga_id, row.step, row.direction, time).await?;
+                acts.push(Act::PutOff);
                 continue;
             }
             let span = open_span(saga, row);
             happenings.push(happening(saga, row, &span));
             spans.push(span);
         }
-        let became = progress::advance(&mut transaction, &self.deadlines, &rows, happenings).await?;
-        // A crash before this line leaves the deadline overdue; after it, the next command is in the outbox.
-        transaction.commit().await?;
-        messaging::hold::point("deadline.committed").await;
-        self.poke.poke();
-        for (span, became) in spans.iter().zip(became) {
-            moved |= matches!(became, Became::Moved(_));
-            tell(span, became);
-        }
-        Ok(if moved { Duration::ZERO } else { LOOK })
+        let became = progress::advance(connection, &self.deadlines, &rows, happenings).await?;
+        acts.extend(spans.into_iter().zip(became).map(|(span, became)| Act::Decided(span, became)));
+        Ok(acts)
     }
+}
+
+/// What became of one overdue step.
+enum Act {
+    /// Its command has not left the outbox: it gets its whole time again.
+    PutOff,
+    Decided(Span, Became),
 }
 
 fn happening<'a>(saga: &'a Locked, row: &StepRow, span: &Span) -> Happening<'a> {
@@ -161,17 +185,23 @@ fn open_span(saga: &Locked, row: &StepRow) -> Span {
     span
 }
 
-fn tell(span: &Span, became: Became) {
-    match became {
-        Became::Moved(transition) => {
-            let (state, _) = transition.saga.state.names();
-            span.record("outcome", state);
-            tracing::warn!(parent: span, status = state, error.type = "Technical", error.code = "step_overdue",
-                "no answer in time: the saga is now {state}");
-        }
-        // The table has an asked step that its saga does not wait for: nothing here can have written that.
-        Became::Ignored(_) | Became::Nothing => {
-            tracing::error!(parent: span, status = "ignored", "a deadline of a step that nobody waits for");
+impl Act {
+    /// Logs it. True if the deadline has gone.
+    fn tell(&self) -> bool {
+        match self {
+            Act::PutOff => true,
+            Act::Decided(span, Became::Moved(transition)) => {
+                let (state, _) = transition.saga.state.names();
+                span.record("outcome", state);
+                tracing::warn!(parent: span, status = state, error.type = "Technical", error.code = "step_overdue",
+                    "no answer in time: the saga is now {state}");
+                true
+            }
+            // The table has an asked step that its saga does not wait for: nothing here can have written that.
+            Act::Decided(span, Became::Ignored(_) | Became::Nothing) => {
+                tracing::error!(parent: span, status = "ignored", "a deadline of a step that nobody waits for");
+                false
+            }
         }
     }
 }
