@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use crate::child::{Child, Launch, Output};
 use crate::eventually::{State, eventually};
 use crate::path::on_path;
-use crate::servers::{MARK, ports};
+use crate::servers::{MARK, ports, tail};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
@@ -25,6 +25,7 @@ pub struct Jaeger {
     query: SocketAddr,
     otlp: SocketAddr,
     client: reqwest::Client,
+    log: PathBuf,
     child: Child,
 }
 
@@ -56,17 +57,18 @@ impl Jaeger {
         let internal = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::pick(1)?[0]));
         let file = directory.join("jaeger.json");
         fs::write(&file, configuration(query, internal, otlp).to_string())?;
+        let log = directory.join("jaeger.log");
         let launch = Launch {
             program: program.to_owned(),
             arguments: vec![format!("--config=file:{}", file.display())],
             environment: BTreeMap::from([(MARK.to_owned(), directory.display().to_string())]),
             directory: directory.to_owned(),
             user: None,
-            output: Output::File(directory.join("jaeger.log")),
+            output: Output::File(log.clone()),
             farewell: Signal::SIGKILL,
         };
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
-        let jaeger = Jaeger { query, otlp, client, child: launch.spawn()? };
+        let jaeger = Jaeger { query, otlp, client, log, child: launch.spawn()? };
         jaeger.ready().await?;
         Ok(jaeger)
     }
@@ -106,7 +108,8 @@ impl Jaeger {
     async fn ready(&self) -> anyhow::Result<()> {
         eventually(READY_WITHIN, "Jaeger takes spans and answers", async || {
             if let Some(status) = self.child.exit() {
-                bail!("Jaeger ended with {status}");
+                let log = tail(&self.log);
+                return Ok(State::Lost(format!("it ended with {status} ({}):\n{log}", self.log.display())));
             }
             TcpStream::connect(self.otlp).await?;
             let answer = self.client.get(format!("{}/api/services", self.page())).send().await?;

@@ -29,7 +29,8 @@ pub use rabbitmq::RabbitMq;
 
 use coordinates::derive;
 use directory::{Fate, Medium, StateDirectory};
-pub use directory::{is_in_use, state_directory};
+pub use directory::{end_abandoned, is_in_use, state_directory, take_turn};
+use orphan::{Manner, reap};
 
 /// Both servers, running. Dropping them ends them at once; [`Servers::stop`] stops those cleanly whose data is kept.
 pub struct Servers {
@@ -114,16 +115,23 @@ impl Servers {
         self.directory.path()
     }
 
-    /// Stops both. The name server of RabbitMQ goes last, with the value.
+    /// Stops both, and ends whatever else still runs for their directory. The name server of RabbitMQ goes last.
     ///
     /// # Errors
-    /// One of them does not end.
+    /// One of them did not end when it was asked to, or survived.
     pub async fn stop(self) -> anyhow::Result<()> {
-        match self.directory.fate() {
-            Fate::Kept => tokio::try_join!(self.postgres.stop(), self.broker.stop()).map(drop),
+        let Servers { postgres, broker, directory, .. } = self;
+        let (stopped, manner) = match directory.fate() {
+            Fate::Kept => {
+                let (postgres, broker) = tokio::join!(postgres.stop(), broker.stop());
+                (postgres.and(broker), Manner::Gently)
+            }
             // Its data goes: dropping the broker kills it, which takes milliseconds in place of seconds.
-            Fate::Removed => self.postgres.stop().await,
-        }
+            Fate::Removed => (postgres.stop().await, Manner::AtOnce),
+        };
+        drop((postgres, broker));
+        reap(directory.path(), manner).await?;
+        stopped
     }
 }
 
@@ -141,7 +149,7 @@ fn secret(directory: &StateDirectory) -> anyhow::Result<String> {
 }
 
 /// The last lines of a log, for the error that ends with them.
-fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     if lines.is_empty() {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Scenario;
+
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -87,11 +89,23 @@ pub struct Report {
     pub about: String,
     pub seconds: f64,
     pub orders: Vec<Placed>,
+    /// Orders that others placed meanwhile: stock and messages are counted for all.
+    pub others: usize,
     pub checks: Vec<Checked>,
+    /// Why it was not played to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl Report {
+    /// Of a run that could not be ended.
+    pub fn failed(scenario: &Scenario, error: &anyhow::Error) -> Self {
+        let (scenario, about) = (scenario.name.clone(), scenario.about.clone());
+        let (orders, checks, error) = (Vec::new(), Vec::new(), Some(format!("{error:#}")));
+        Report { scenario, about, seconds: 0.0, orders, others: 0, checks, error }
+    }
+
     pub fn is_as_expected(&self) -> bool {
-        self.checks.iter().all(Checked::is_as_expected)
+        self.error.is_none() && self.checks.iter().all(Checked::is_as_expected)
     }
 }

@@ -261,7 +261,12 @@ async fn stock_up(shop: &Shop, sku: &str, to: i64) -> anyhow::Result<()> {
     let available = shop.get(Service::Inventory, &format!("/stock/{sku}")).await?.body["available"].as_i64();
     let missing = to - available.context("how many pieces there are")?;
     if missing < 0 {
-        bail!("{} pieces of {sku} can be ordered, and this needs {to}", to - missing);
+        bail!(
+            "{} pieces of {sku} can be ordered, and this needs {to}: order the others first, with \
+             `cargo saga order {sku} --quantity {}`",
+            to - missing,
+            -missing
+        );
     }
     if missing > 0 {
         let key = format!("scenario-{:016x}", rand::random::<u64>());

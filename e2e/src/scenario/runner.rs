@@ -5,9 +5,10 @@ use tokio::time::Instant;
 
 use super::Scenario;
 use super::damage::Damage;
-use super::report::Report;
+use super::report::{Placed, Report};
 use super::run::Run;
 use crate::shop::Shop;
+use crate::stack::Service;
 
 /// From so many seconds on it is told how long a step took.
 const LONG: f64 = 1.0;
@@ -54,8 +55,9 @@ impl<'a> Runner<'a> {
         let done = run.await;
         self.tidy().await?;
         let Run { placed, checks, .. } = done?;
-        let (scenario, about) = (scenario.name.clone(), scenario.about.clone());
-        Ok(Report { scenario, about, seconds: begin.elapsed().as_secs_f64(), orders: placed, checks })
+        let others = others(self.shop, &placed).await?;
+        let (scenario, about, seconds) = (scenario.name.clone(), scenario.about.clone(), begin.elapsed().as_secs_f64());
+        Ok(Report { scenario, about, seconds, orders: placed, others, checks, error: None })
     }
 
     /// Takes back what is still broken.
@@ -65,4 +67,13 @@ impl<'a> Runner<'a> {
     pub async fn tidy(&self) -> anyhow::Result<()> {
         self.damage.mend(self.shop).await
     }
+}
+
+/// How many orders were placed since the first of these that are none of these.
+async fn others(shop: &Shop, placed: &[Placed]) -> anyhow::Result<usize> {
+    // Ids rise with time, and so do their texts.
+    let Some(first) = placed.iter().map(|placed| &placed.order_id).min() else { return Ok(0) };
+    let since = shop.get(Service::Order, &format!("/orders?after={first}&limit=100")).await?.body;
+    let ids = since["orders"].as_array().into_iter().flatten().filter_map(|order| order["orderId"].as_str());
+    Ok(ids.filter(|id| placed.iter().all(|placed| placed.order_id != *id)).count())
 }

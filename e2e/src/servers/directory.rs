@@ -8,10 +8,12 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, symlink,
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{User, geteuid};
+use tokio::time::sleep;
 
 use crate::servers::orphan::{Manner, reap};
 
@@ -42,6 +44,8 @@ pub(crate) struct StateDirectory {
     _lock: File,
 }
 
+/// How often somebody who waits for a turn looks.
+const TURN: Duration = Duration::from_millis(200);
 const LOCK: &str = "lock";
 /// Our folder where `SAGA_STATE` says.
 const OURS: &str = "saga-state";
@@ -183,7 +187,10 @@ fn is_run(name: &str) -> bool {
 fn lock(directory: &Path) -> anyhow::Result<File> {
     let file = open(&directory.join(LOCK))?;
     if file.try_lock().is_err() {
-        bail!("{} is in use by another run", directory.display());
+        bail!(
+            "{} is in use by another run: wait for its end, or name another directory with SAGA_STATE",
+            directory.display()
+        );
     }
     Ok(file)
 }
@@ -205,6 +212,35 @@ pub fn is_in_use(name: &str) -> anyhow::Result<bool> {
     Ok(File::open(path).is_ok_and(|file| file.try_lock_shared().is_err()))
 }
 
+/// Ends what a run of this name left running that was killed, and returns how many programs that were. Who has an
+/// owner is left alone.
+///
+/// # Errors
+/// One of them survived.
+pub async fn end_abandoned(name: &str) -> anyhow::Result<usize> {
+    let path = state_directory(name)?;
+    match path.is_dir().then(|| lock(&path)) {
+        Some(Ok(_lock)) => reap(&path, Manner::Gently).await,
+        Some(Err(_)) | None => Ok(0),
+    }
+}
+
+/// Waits until nobody else of this user has the turn of this name; it ends with the value. `wait` is told once, if
+/// somebody has it.
+///
+/// # Errors
+/// There is no place for its lock.
+pub async fn take_turn(name: &str, wait: impl FnOnce()) -> anyhow::Result<File> {
+    let file = open(&base()?.join(format!("{name}.turn")))?;
+    if file.try_lock().is_err() {
+        wait();
+        while file.try_lock().is_err() {
+            sleep(TURN).await;
+        }
+    }
+    Ok(file)
+}
+
 /// Where all state directories of this user stand: where `SAGA_STATE` says, else in the user's cache.
 pub(super) fn base() -> anyhow::Result<PathBuf> {
     let us = geteuid();
@@ -221,7 +257,11 @@ pub(super) fn base() -> anyhow::Result<PathBuf> {
     // In a folder that all may write to, someone else may have been first.
     let found = fs::symlink_metadata(&base)?;
     if !found.is_dir() || found.uid() != us.as_raw() {
-        bail!("{} is not a directory of ours", base.display());
+        bail!("{} belongs to somebody else: name another directory with SAGA_STATE", base.display());
+    }
+    // It stands in configuration files of both servers, each with rules of its own for these.
+    if base.as_os_str().as_encoded_bytes().iter().any(|byte| byte.is_ascii_control() || b"'\"\\".contains(byte)) {
+        bail!("{} has a quote or a backslash in it: name another directory with SAGA_STATE", base.display());
     }
     Ok(base)
 }

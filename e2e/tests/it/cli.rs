@@ -163,9 +163,33 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     let kept = place.saga(&["timeline", "mine", "--on", "native", "--json"])?;
     assert_eq!(json(&kept)?["order"]["status"], "completed");
 
-    ended(&place.saga(&["down", "--on", "native"])?, 0)?;
+    for arguments in [
+        &["status"] as &[&str],
+        &["order", "--no-wait"],
+        &["cancel", "mine"],
+        &["timeline", "mine"],
+        &["scenario"],
+        &["scenario", "happy", "out-of-stock"],
+        &["switch"],
+        &["switch", "carrier_slow"],
+        &["switch", "carrier_slow", "off"],
+        &["mend"],
+        &["down"],
+    ] {
+        let said = place.saga(&[arguments, &["--on", "native", "--json"]].concat())?;
+        json(&said).with_context(|| format!("{arguments:?} says one document"))?;
+    }
     ended(&place.saga(&["status", "--on", "native"])?, 3)?;
-    place.is_left().await
+    place.is_left().await?;
+
+    // What nobody keeps any more is ended all the same.
+    let mark = format!("SAGA_STATE_DIRECTORY={}", place.0.join("saga-state/up").display());
+    let mut stray = Command::new("env").args([&mark, "sleep", "600"]).spawn()?;
+    let down = place.saga(&["down", "--on", "native"])?;
+    stray.wait()?;
+    ended(&down, 0)?;
+    assert!(down.errors.contains("1 program"), "{}", down.errors);
+    ended(&place.saga(&["down", "--on", "native"])?, 3)
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use e2e::shop::{NotRunning, Origin};
 
 use super::Exit;
 use super::places::places;
-use super::scenario::play;
+use super::scenario::{play, turn};
 use super::show::{TITLE, columns, show, styled};
 use super::up::{How, keep};
 use crate::cli::say::say;
@@ -56,6 +56,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn tour(shop: &Shop) -> anyhow::Result<Exit> {
+    let _turn = turn().await?;
     let runner = Runner::new(shop);
     let mut reports = Vec::new();
     for name in TOUR {

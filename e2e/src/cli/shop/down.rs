@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use e2e::shop::{Origin, native};
+use e2e::servers::end_abandoned;
+use e2e::shop::{NotRunning, Origin, native};
 use e2e::{Shop, workspace};
+use serde_json::json;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
+use super::show::show_json;
 use super::{Exit, On};
-use crate::cli::say::timed;
+use crate::cli::say::{say, timed};
 
 /// Stops the shop; its data stays for the next time.
 #[derive(Args)]
@@ -25,18 +28,41 @@ const STOPS_WITHIN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let shop = Shop::find(arguments.on.on).await?;
-    timed("everything is stopped", async {
+    let shop = match Shop::find(arguments.on.on).await {
+        Ok(shop) => shop,
+        // Whoever kept it up was killed.
+        Err(error) if error.is::<NotRunning>() && arguments.on.on != Some(Origin::Compose) => {
+            return match end_rest().await? {
+                0 => Err(error),
+                ended => told(&arguments, ended),
+            };
+        }
+        Err(error) => return Err(error),
+    };
+    let stopped = timed("everything is stopped", async {
         match shop.at.origin {
-            Origin::Compose => compose_down().await,
+            Origin::Compose => compose_down().await.map(|()| 0),
             Origin::Native | Origin::Test => native_down().await,
         }
-    })
-    .await?;
+    });
+    told(&arguments, stopped.await?)
+}
+
+/// `ended` programs did not stop by themselves.
+fn told(arguments: &Arguments, ended: usize) -> anyhow::Result<ExitCode> {
+    if ended > 0 {
+        say(format!(
+            "{ended} {} not been stopped, and ended now",
+            if ended == 1 { "program had" } else { "programs had" }
+        ));
+    }
+    if arguments.on.json {
+        show_json(&json!({"stopped": true, "endedByForce": ended}))?;
+    }
     Ok(Exit::Good.into())
 }
 
-async fn native_down() -> anyhow::Result<()> {
+async fn native_down() -> anyhow::Result<usize> {
     if let Some((_, supervisor)) = native::find().await? {
         supervisor.stop().await?;
     }
@@ -47,7 +73,12 @@ async fn native_down() -> anyhow::Result<()> {
         }
         sleep(LOOK).await;
     }
-    Ok(())
+    end_rest().await
+}
+
+/// Ends what should have ended with the shop.
+async fn end_rest() -> anyhow::Result<usize> {
+    end_abandoned(native::NAME).await
 }
 
 async fn compose_down() -> anyhow::Result<()> {

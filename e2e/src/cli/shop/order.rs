@@ -9,12 +9,12 @@ use e2e::scenario::{self, order_body};
 use e2e::shop::problem;
 use e2e::stack::Service;
 use e2e::{Shop, State, eventually};
-use futures::future::try_join_all;
-use futures::stream::{self, StreamExt as _};
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use super::show::{BAD, GOOD, TITLE, WARNING, columns, show, show_json, styled};
 use super::{Exit, On, resolve};
+use crate::cli::say::say;
 
 /// Places an order and waits for its end.
 ///
@@ -78,6 +78,10 @@ pub(crate) struct CancelArguments {
 
 /// As many as the service takes in at once without refusing some.
 const AT_ONCE: usize = 50;
+/// Of so many orders the ids are told before they have ended.
+const LISTED: usize = 10;
+/// Orders whose end is waited for at once: each is asked for again and again.
+const WATCHED_AT_ONCE: usize = 10;
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
 
 pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode> {
@@ -96,7 +100,12 @@ pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode>
     let placed: Vec<Value> = placed.into_iter().flatten().collect();
     let orders = match no_wait {
         true => placed,
-        false => try_join_all(placed.iter().map(|placed| end(&shop, placed))).await?,
+        false => {
+            if !on.json {
+                tell_accepted(&placed);
+            }
+            stream::iter(&placed).map(|placed| end(&shop, placed)).buffered(WATCHED_AT_ONCE).try_collect().await?
+        }
     };
     if on.json {
         show_json(&orders)?;
@@ -145,6 +154,16 @@ async fn place(shop: &Shop, body: &Value, key: String, correlation_id: Option<&s
         bail!("the order is refused: {}", problem(&answer));
     }
     Ok(answer.body)
+}
+
+/// Who stops waiting has their ids.
+fn tell_accepted(placed: &[Value]) {
+    for order in placed.iter().take(LISTED) {
+        say(format!("order {} is accepted", order["orderId"].as_str().unwrap_or_default()));
+    }
+    if placed.len() > LISTED {
+        say(format!("and {} more", placed.len() - LISTED));
+    }
 }
 
 /// The order as it has ended, or as it waits for a person.

@@ -6,10 +6,12 @@ use anyhow::bail;
 use clap::Args;
 use e2e::Shop;
 use e2e::scenario::{Report, Runner, Scenario, all_scenarios, find};
+use e2e::servers::take_turn;
 use serde_json::json;
 
 use super::show::{BAD, GOOD, QUIET, TITLE, columns, show, show_json, styled};
 use super::{Exit, On};
+use crate::cli::say::say;
 use crate::cli::until_interrupted;
 
 /// Plays scenarios on the running shop; without a name, lists them.
@@ -51,8 +53,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let runner = Runner::new(&shop);
     let mut reports = Vec::new();
     let playing = until_interrupted(async {
+        let _turn = turn().await?;
         for scenario in &wanted {
-            reports.push(play(&runner, scenario, arguments.on.json).await?);
+            match play(&runner, scenario, arguments.on.json).await {
+                Ok(report) => reports.push(report),
+                // What was found out before is not lost.
+                Err(error) if arguments.on.json => {
+                    reports.push(Report::failed(scenario, &error));
+                    return Ok(Exit::Failed.into());
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(Exit::Good.into())
     });
@@ -60,11 +71,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Interrupted or not, nothing stays broken.
     runner.tidy().await?;
     let code = played?;
-    if reports.len() < wanted.len() {
-        return Ok(code);
-    }
-    if arguments.on.json {
+    if arguments.on.json && !reports.is_empty() {
         show_json(&reports)?;
+    }
+    if reports.len() < wanted.len() || code != Exit::Good.into() {
+        return Ok(code);
     }
     let failed: Vec<&str> =
         reports.iter().filter(|report| !report.is_as_expected()).map(|report| &*report.scenario).collect();
@@ -88,6 +99,11 @@ fn list(json: bool) -> anyhow::Result<()> {
     columns(all_scenarios()?.into_iter().map(|scenario| [styled(TITLE, scenario.name), scenario.about]));
     show(" Play one with `cargo saga scenario NAME`.");
     Ok(())
+}
+
+/// Two scenarios at once would see each other's faults.
+pub(crate) async fn turn() -> anyhow::Result<impl Sized> {
+    take_turn("scenario", || say("another scenario is being played: waiting for its end")).await
 }
 
 /// Plays one and shows how it went.
@@ -121,6 +137,10 @@ fn tell(report: &Report) {
         rows.push([mark, check.what.name().to_owned(), check.expected.clone(), check.observed.clone()]);
     }
     columns(rows);
+    if report.others > 0 && !report.is_as_expected() {
+        let note = "orders were placed meanwhile that are not the scenario's: stock and messages count them too";
+        show(styled(BAD, format!("  {} {note}", report.others)));
+    }
     if let Some(order) = report.orders.last() {
         let trace = order.trace.as_ref().map(|trace| format!("   trace  {trace}")).unwrap_or_default();
         show(format!("  next  cargo saga timeline {}{trace}", order.order_id));

@@ -22,11 +22,14 @@ use crate::cli::say::{say, timed};
 const NAME: &str = "saga";
 /// How often a start looks for other ports.
 const TRIES: usize = 3;
+/// A log of so many bytes is put aside.
+const LONG_LOG: u64 = 32 << 20;
 
 /// Starts everything and waits until it is ready.
 pub(super) async fn start(how: &How) -> anyhow::Result<Native> {
     ensure_servers(how.yes).await?;
     // Whatever will fail shall fail before minutes are spent.
+    native::socket()?;
     let ports = Ports::choose(how.ports)?;
     let program = jaeger::find();
     if let Some(program) = program.as_ref().filter(|program| !program.is_file()) {
@@ -122,6 +125,7 @@ fn recipes(
 ) -> anyhow::Result<Vec<(Service, Recipe)>> {
     let directory = coordinates.directory.join("services");
     fs::create_dir_all(&directory)?;
+    put_aside_long_logs(&directory)?;
     let built = programs()?;
     let target = built.parent().context("the target directory")?;
     let programs = target.join(if release { "release" } else { "debug" });
@@ -138,13 +142,17 @@ fn recipes(
     };
     let recipe = |service: Service| {
         let listeners = listeners(service)?;
+        let program = programs.join(service.name());
+        if !program.is_file() {
+            bail!("{} is not built: leave out --no-build", program.display());
+        }
         let mut environment = surroundings.environment(service, listeners.http, listeners.ops);
         if let Some(page) = &at.jaeger {
             environment.insert("JAEGER_UI_URL".to_owned(), page.clone());
         }
         anyhow::Ok(Recipe {
             name: service.name().to_owned(),
-            program: programs.join(service.name()),
+            program,
             arguments: Vec::new(),
             environment,
             directory: directory.clone(),
@@ -153,4 +161,15 @@ fn recipes(
         })
     };
     Service::ALL.into_iter().map(|service| Ok((service, recipe(service)?))).collect()
+}
+
+/// Every start goes on in the logs of the last time. One that has become long is kept until the next such start.
+fn put_aside_long_logs(directory: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(directory)?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "log") && entry.metadata()?.len() > LONG_LOG {
+            fs::rename(&path, path.with_extension("log.old"))?;
+        }
+    }
+    Ok(())
 }
