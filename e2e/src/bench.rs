@@ -2,6 +2,7 @@
 //! on a disk, each figure beside a limit that is measured in the same run. A figure is shown only after the run was
 //! checked: everything once, nothing twice, in order.
 
+mod chain;
 mod inbox;
 mod relay;
 mod report;
@@ -16,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::sleep;
 
 pub use inbox::{EFFECT, EFFECTS};
-pub use report::{Latency, Machine, Report};
+pub use report::{Floor, Latency, Machine, Report};
 
 use crate::Servers;
 use crate::stack::{Settings, Stack};
@@ -29,7 +30,11 @@ pub enum Kind {
     /// Queue to effect.
     Inbox { rows: usize },
     /// Order to parcel, through all five services.
-    Saga { load: Duration },
+    Saga {
+        load: Duration,
+        /// Orders a second while the times are taken; half of what is completed, if nothing is said.
+        arrivals: Option<f64>,
+    },
 }
 
 /// Where it is measured, and who is told how it goes.
@@ -63,7 +68,7 @@ impl<'a> Bench<'a> {
         let measured = match kind {
             Kind::Relay { rows, timed } => relay::run(self, &stack, rows, timed).await,
             Kind::Inbox { rows } => inbox::run(self, &stack, rows).await,
-            Kind::Saga { load } => saga::run(self, &stack, load).await,
+            Kind::Saga { load, arrivals } => saga::run(self, &stack, load, arrivals).await,
         };
         if measured.is_ok() {
             // Logs of thousands of orders; those of a failure are for whoever looks for its reason.

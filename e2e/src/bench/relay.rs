@@ -74,7 +74,7 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, rows: usize, timed: Du
     bench.say(format!("{ARRIVALS} transactions a second for {} s", timed.as_secs()));
     let latency = time_delivery(stack, &wire, &database, connection, timed).await?;
     let mut report = Report::new("relay", "rows", rate, ((before + after) / 2.0, LIMIT), usage, machine);
-    report.latency = Some(latency);
+    report.latencies = vec![latency];
     report.checked = vec![
         format!("{rows} rows inserted, in the history and in the queue, each once"),
         format!("in order within each of {AGGREGATES} aggregates"),

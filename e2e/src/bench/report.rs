@@ -28,7 +28,7 @@ pub struct Report {
     pub limit_per_second: f64,
     pub limit_is: &'static str,
     pub ratio: f64,
-    pub latency: Option<Latency>,
+    pub latencies: Vec<Latency>,
     /// Processor seconds for a thousand.
     pub cpu_per_thousand: BTreeMap<String, f64>,
     /// Megabytes of our own processes at the end.
@@ -50,6 +50,14 @@ pub struct Latency {
     pub max_ms: f64,
     /// Processor seconds of all groups for a thousand at this rate: smaller batches than at the highest one.
     pub cpu_per_thousand: BTreeMap<String, f64>,
+    pub floor: Option<Floor>,
+}
+
+/// The least that it could take on the same machine in the same run, and what exactly was measured for it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Floor {
+    pub ms: f64,
+    pub is: &'static str,
 }
 
 /// How the machine was, so that figures of two runs can be compared.
@@ -86,7 +94,7 @@ impl Report {
             limit_per_second: limit.0,
             limit_is: limit.1,
             ratio: rate.per_second() / limit.0,
-            latency: None,
+            latencies: Vec::new(),
             cpu_per_thousand: usage.cpu_per(thousands),
             resident_mb: usage.resident,
             checked: Vec::new(),
@@ -129,7 +137,12 @@ impl Latency {
             p99_ms: at(0.99),
             max_ms,
             cpu_per_thousand: BTreeMap::new(),
+            floor: None,
         })
+    }
+
+    pub(crate) fn beside(self, floor: Floor) -> Latency {
+        Latency { floor: Some(floor), ..self }
     }
 }
 
@@ -162,13 +175,16 @@ impl fmt::Display for Report {
         writeln!(f, "bench {bench}: {:.0} {unit}/s   ({} in {:.2} s)", self.per_second, self.count, self.seconds)?;
         writeln!(f, "  limit    {:.0} {unit}/s   {}", self.limit_per_second, self.limit_is)?;
         writeln!(f, "  ratio    {:.2}", self.ratio)?;
-        if let Some(Latency { from_to, arrivals_per_second, count, p50_ms, p99_ms, max_ms, cpu_per_thousand }) =
-            &self.latency
-        {
+        for latency in &self.latencies {
+            let Latency { from_to, arrivals_per_second, count, p50_ms, p99_ms, max_ms, cpu_per_thousand, floor } =
+                latency;
             let when = format!("at {arrivals_per_second:.0} {unit}/s, {count} of them");
             writeln!(f, "  latency  p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms, max {max_ms:.1} ms   {from_to}, {when}")?;
             if !cpu_per_thousand.is_empty() {
                 writeln!(f, "           at this rate {}", cpu(cpu_per_thousand, unit))?;
+            }
+            if let Some(Floor { ms, is }) = floor {
+                writeln!(f, "    floor  {ms:.1} ms   {is}")?;
             }
         }
         writeln!(f, "  cpu      {}", cpu(&self.cpu_per_thousand, unit))?;

@@ -1,5 +1,5 @@
 //! `bench saga`: orders through all five services. First as many as they complete, with a fixed number under way; then
-//! half as many, on schedule whatever the answers, to see how long each takes.
+//! on schedule whatever the answers, to see how long each takes: so few that each is alone, and half as many.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant as Moment, sleep, sleep_until};
 
-use super::Bench;
 use super::report::{Latency, Machine, Rate, Report};
 use super::usage::Watch;
 use super::wire::Wire;
+use super::{Bench, chain};
 use crate::Stack;
 use crate::stack::Service;
 use crate::stack::client::send;
@@ -25,6 +25,8 @@ use crate::stack::client::send;
 const LIMIT: &str = "all processors for PostgreSQL alone, at the processor time that it took for one of these sagas";
 /// Orders under way while the rate is measured: enough that everybody always has something to do.
 const UNDER_WAY: usize = 400;
+/// So few orders a second that each is alone.
+const ALONE: f64 = 5.0;
 /// How long each load runs before it is measured.
 const WARMING: Duration = Duration::from_secs(3);
 /// When an order is placed again that was refused for now.
@@ -34,19 +36,23 @@ const COMPLETED: Queue =
     Queue { name: "bench.completed", bindings: &[(EVENTS, "Order.OrderShipped")], single_active_consumer: false };
 const SKUS: [&str; 4] = ["KEYBOARD", "MOUSE", "MONITOR", "HEADSET"];
 
-pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, time: Duration) -> anyhow::Result<Report> {
+pub(super) async fn run(
+    bench: &Bench<'_>,
+    stack: &Stack,
+    time: Duration,
+    arrivals: Option<f64>,
+) -> anyhow::Result<Report> {
     let machine = Machine::look(bench.servers.directory())?;
     let wire = Wire::open(&stack.vhost, &bench.administrator(), COMPLETED).await?;
     let shop = Arc::new(Shop::open(stack)?);
+    let chain = chain::measure(bench, stack).await?;
     let listening = tokio::spawn(listen(wire.arrivals().await?, shop.clone()));
+    let alone = schedule(bench, stack, &shop, ALONE, time / 3).await?.beside(chain);
 
     bench.say(format!("{UNDER_WAY} orders under way for {} s", time.as_secs()));
     let closed = tokio::spawn(shop.clone().keep_under_way(WARMING + time));
     sleep(WARMING).await;
-    let processes = Service::ALL.map(|service| (service.name(), stack.process(service).pid()));
-    let processes: Vec<_> =
-        processes.into_iter().map(|(name, pid)| pid.map(|pid| (name, pid))).collect::<Result<_, _>>()?;
-    let (before, watch, begin) = (shop.completed(), Watch::begin(bench.servers, &processes).await?, Instant::now());
+    let (before, watch, begin) = (shop.completed(), watch(bench, stack).await?, Instant::now());
     sleep(time).await;
     let count = shop.completed() - before;
     let (rate, usage) = (Rate { count, seconds: begin.elapsed().as_secs_f64() }, watch.end()?);
@@ -54,25 +60,43 @@ pub(super) async fn run(bench: &Bench<'_>, stack: &Stack, time: Duration) -> any
     bench.say(format!("  {:.0} sagas/s", rate.per_second()));
     shop.all_completed(bench).await?;
 
-    let arrivals = (rate.per_second() / 2.0).max(1.0);
-    bench.say(format!("{arrivals:.0} orders a second, on schedule, for {} s", time.as_secs()));
-    let (measured_from, before) = (Instant::now() + WARMING, shop.completed());
-    let watch = Watch::begin(bench.servers, &processes).await?;
-    shop.clone().order_on_schedule(arrivals, WARMING + time).await?;
-    shop.all_completed(bench).await?;
-    let (timed, thousands) = (watch.end()?, (shop.completed() - before).max(1) as f64 / 1_000.0);
-    let times = shop.times(measured_from)?;
-    let mut latency = Latency::of("from the acceptance of an order to the event of its completion", arrivals, times)?;
-    latency.cpu_per_thousand = timed.cpu_per(thousands);
-
+    let arrivals = arrivals.unwrap_or(rate.per_second() / 2.0).max(1.0);
+    let half = schedule(bench, stack, &shop, arrivals, time).await?.beside(chain);
     listening.abort();
     let checked = check(stack, &shop).await?;
     let database = usage.cpu.get("PostgreSQL").copied().unwrap_or_default() / count.max(1) as f64;
     let limit = machine.processors as f64 / database;
     let mut report = Report::new("saga", "sagas", rate, (limit, LIMIT), usage, machine);
-    report.latency = Some(latency);
+    report.latencies = vec![alone, half];
     report.checked = checked;
     Ok(report)
+}
+
+/// Places orders on schedule and measures how long each takes.
+async fn schedule(
+    bench: &Bench<'_>,
+    stack: &Stack,
+    shop: &Arc<Shop>,
+    arrivals: f64,
+    time: Duration,
+) -> anyhow::Result<Latency> {
+    bench.say(format!("{arrivals:.0} orders a second, on schedule, for {} s", time.as_secs()));
+    let (measured_from, before) = (Instant::now() + WARMING, shop.completed());
+    let watch = watch(bench, stack).await?;
+    shop.clone().order_on_schedule(arrivals, WARMING + time).await?;
+    shop.all_completed(bench).await?;
+    let (usage, thousands) = (watch.end()?, (shop.completed() - before).max(1) as f64 / 1_000.0);
+    let times = shop.times(measured_from)?;
+    let mut latency = Latency::of("from the acceptance of an order to the event of its completion", arrivals, times)?;
+    latency.cpu_per_thousand = usage.cpu_per(thousands);
+    Ok(latency)
+}
+
+async fn watch(bench: &Bench<'_>, stack: &Stack) -> anyhow::Result<Watch> {
+    let processes = Service::ALL.map(|service| (service.name(), stack.process(service).pid()));
+    let processes: Vec<_> =
+        processes.into_iter().map(|(name, pid)| pid.map(|pid| (name, pid))).collect::<Result<_, _>>()?;
+    Watch::begin(bench.servers, &processes).await
 }
 
 /// A customer's view of the shop: when each order was accepted, and when it was complete.

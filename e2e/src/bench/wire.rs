@@ -10,7 +10,7 @@ use lapin::options::{
     BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueuePurgeOptions,
 };
 use lapin::types::FieldTable;
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
 use messaging::topology::declare_queue;
 use messaging::{Envelope, Message, Queue};
 use time::OffsetDateTime;
@@ -80,18 +80,14 @@ impl Wire {
 
     /// Sends all of them to the queue's first binding, with at most [`WINDOW`] unconfirmed.
     pub(crate) async fn feed(&self, parcels: impl IntoIterator<Item = Parcel>) -> anyhow::Result<Rate> {
-        let (exchange, routing_key) = self.queue.bindings.first().context("a queue that is bound")?;
-        let channel = self.connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let channel = self.confirming().await?;
         let mut confirms = VecDeque::with_capacity(WINDOW);
         let (begin, mut count) = (Instant::now(), 0);
-        for Parcel { body, properties } in parcels {
+        for parcel in parcels {
             if confirms.len() == WINDOW {
                 confirmed(confirms.pop_front()).await?;
             }
-            let sent = channel.basic_publish(exchange.name.into(), (*routing_key).into(), options, &body, properties);
-            confirms.push_back(sent.await?);
+            confirms.push_back(self.send(&channel, parcel).await?);
             count += 1;
         }
         while !confirms.is_empty() {
@@ -100,6 +96,21 @@ impl Wire {
         let seconds = begin.elapsed().as_secs_f64();
         channel.close(200, "fed".into()).await?;
         Ok(Rate { count, seconds })
+    }
+
+    /// A channel on which the broker confirms what it takes.
+    pub(crate) async fn confirming(&self) -> anyhow::Result<Channel> {
+        let channel = self.connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(channel)
+    }
+
+    /// Sends one to the queue's first binding.
+    pub(crate) async fn send(&self, channel: &Channel, parcel: Parcel) -> anyhow::Result<PublisherConfirm> {
+        let (exchange, routing_key) = self.queue.bindings.first().context("a queue that is bound")?;
+        let Parcel { body, properties } = parcel;
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        Ok(channel.basic_publish(exchange.name.into(), (*routing_key).into(), options, &body, properties).await?)
     }
 
     /// Takes so many messages out, and makes sure that there is no further one.
@@ -138,7 +149,7 @@ impl Wire {
     }
 }
 
-async fn confirmed(confirm: Option<lapin::PublisherConfirm>) -> anyhow::Result<()> {
+async fn confirmed(confirm: Option<PublisherConfirm>) -> anyhow::Result<()> {
     match confirm.context("a confirm is awaited")?.await? {
         Confirmation::Ack(None) => Ok(()),
         other => bail!("the broker did not take a message of the bare client: {other:?}"),

@@ -23,7 +23,7 @@ use crate::cli::say::{say, timed};
 /// relay: a full outbox drained by `order relay`, in rows/s; and the time from a commit to the delivery of its message.
 /// inbox: a full queue consumed by a service that makes one insert for each message, in effects/s.
 /// saga: orders through all five services, as many as they can complete; and the time from the acceptance of an order
-/// to its completion, at half that rate.
+/// to its completion, alone and at half that rate.
 ///
 /// Each figure comes with a limit that is measured in the same run, with the processor time that it took, and only
 /// after the run was checked: everything once, nothing twice, in order. A check that fails tells its counter-example,
@@ -38,6 +38,9 @@ pub(crate) struct Arguments {
     /// Seconds of each load of `saga`, and of the timed deliveries of `relay`.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=3_600))]
     seconds: u64,
+    /// Orders a second while `saga` takes times; half of what is completed, if nothing is said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    arrivals: Option<u16>,
     /// Print one JSON object on standard output.
     #[arg(long)]
     json: bool,
@@ -71,7 +74,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let kind = match which {
             Which::Relay => Kind::Relay { rows, timed: time },
             Which::Inbox => Kind::Inbox { rows },
-            Which::Saga => Kind::Saga { load: time },
+            Which::Saga => Kind::Saga { load: time, arrivals: arguments.arrivals.map(f64::from) },
         };
         let report = bench.run(kind).await?;
         if !arguments.json {

@@ -36,6 +36,7 @@ pub mod topology;
 pub mod trace;
 
 mod inbox;
+mod pace;
 mod session;
 
 pub use broker::Broker;

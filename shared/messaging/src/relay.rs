@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::Broker;
 use crate::error::Failure;
 use crate::hold;
+use crate::pace::Pace;
 use crate::retry::Backoff;
 use crate::session::{Plans, Session, close, within};
 use crate::supervise::{Pulse, State, supervise};
@@ -33,9 +34,6 @@ use rows::Row;
 
 /// How often a standing-by relay asks whether the lock is free: far below the take-over time that is promised.
 const STANDBY: Duration = Duration::from_secs(1);
-/// Batches begin at least so far apart while rows keep coming: a batch costs much the same for one row as for twenty.
-/// A row that comes after a quiet moment waits for nothing.
-const PACE: Duration = Duration::from_millis(5);
 /// The first wait of a relay whose look has found something without a poke; each further one is twice as long.
 const FIRST_IDLE: Duration = Duration::from_millis(25);
 
@@ -162,10 +160,10 @@ impl Relay {
             Publisher::open(self.broker.process(), &broker, self.exchanges, self.settings.confirm_deadline).await?;
         let holds = within(Holds::load(&mut connection)).await?;
         let mut term = Term { holds, plans: Plans::new(), last: 0, looked: None };
-        let (mut idle, mut is_poked) = (FIRST_IDLE, false);
+        let (mut idle, mut is_poked, mut pace) = (FIRST_IDLE, false, Pace::new());
         while !stop.is_cancelled() {
             self.pulse.beat(State::Working);
-            let next = Instant::now() + PACE;
+            let begun = Instant::now();
             match self.step(&mut connection, &mut publisher, &mut term).await? {
                 Step::Moved => continue,
                 Step::Overdue => {
@@ -177,6 +175,7 @@ impl Relay {
                 Step::CaughtUp if !is_poked => idle = FIRST_IDLE,
                 Step::CaughtUp | Step::Idle => {}
             }
+            pace.ended(begun);
             if !broker.status().connected() {
                 return Err(Failure::unavailable("broker.gone", "the connection to the broker is gone"));
             }
@@ -188,7 +187,7 @@ impl Relay {
             if !is_poked {
                 idle = (idle * 2).min(self.settings.poll);
             }
-            tokio::time::sleep_until(next.into()).await;
+            tokio::time::sleep_until(pace.next().into()).await;
         }
         drop(tokio::time::timeout(Duration::from_secs(1), broker.close(200, "bye".into())).await);
         close(connection).await;

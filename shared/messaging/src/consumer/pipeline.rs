@@ -22,6 +22,7 @@ use super::item::{Item, Origin, Prepared, Ticket, Tried};
 use super::slots::Slots;
 use super::{Consumer, ConsumerSettings};
 use crate::error::{Class, Failure};
+use crate::pace::Pace;
 use crate::relay::Poke;
 use crate::session::{Plans, Session};
 use crate::supervise::{Pulse, State, panic_text};
@@ -31,9 +32,6 @@ use crate::topology::declare_queue;
 const OPEN: Duration = Duration::from_secs(20);
 /// How long a stopping consumer waits for what it has begun.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Batches begin at least so far apart while messages keep coming: a transaction costs much the same for one message as
-/// for twenty. A message that comes after a quiet moment waits for nothing.
-const PACE: Duration = Duration::from_millis(5);
 /// How long a message waits whose preparation found our own database away.
 const HOLD: Duration = Duration::from_secs(1);
 
@@ -57,8 +55,7 @@ pub(super) struct Pipeline<H: Handler> {
     pub(super) runs_alone: bool,
     preparing: JoinSet<Tried<H>>,
     deliveries: lapin::Consumer,
-    /// When the next batch may begin.
-    next_batch: Instant,
+    pace: Pace,
 }
 
 enum Event<T> {
@@ -109,7 +106,7 @@ impl<H: Handler> Pipeline<H> {
             runs_alone: false,
             preparing: JoinSet::new(),
             deliveries,
-            next_batch: Instant::now(),
+            pace: Pace::new(),
         })
     }
 
@@ -130,7 +127,7 @@ impl<H: Handler> Pipeline<H> {
 
     async fn work(&mut self, pulse: &Pulse, stop: &CancellationToken) -> Result<(), Failure> {
         let mut arrivals = self.deliveries.clone().ready_chunks(self.settings.batch);
-        let mut next_intake = Instant::now();
+        let mut intake = Pace::new();
         loop {
             if Instant::now() >= self.next_look {
                 pulse.beat(State::Working);
@@ -143,9 +140,8 @@ impl<H: Handler> Pipeline<H> {
                 biased;
                 () = stop.cancelled() => Event::Stop,
                 Some(prepared) = self.preparing.join_next() => Event::Prepared(prepared),
-                () = tokio::time::sleep_until(self.next_batch.into()), if !self.ready.is_empty() => Event::Due,
-                arrived = async { tokio::time::sleep_until(next_intake.into()).await; arrivals.next().await } => {
-                    next_intake = Instant::now() + if H::PREPARES { PACE } else { Duration::ZERO };
+                () = tokio::time::sleep_until(self.pace.next().into()), if !self.ready.is_empty() => Event::Due,
+                arrived = async { tokio::time::sleep_until(intake.next().into()).await; arrivals.next().await } => {
                     Event::Arrived(arrived)
                 }
                 () = tokio::time::sleep_until(self.next_look.into()) => Event::Look,
@@ -153,7 +149,14 @@ impl<H: Handler> Pipeline<H> {
             match event {
                 Event::Stop => return Ok(()),
                 Event::Prepared(prepared) => self.prepared(prepared).await?,
-                Event::Arrived(Some(deliveries)) => self.take_in(deliveries).await?,
+                Event::Arrived(Some(deliveries)) => {
+                    let begun = Instant::now();
+                    self.take_in(deliveries).await?;
+                    // What has to be prepared is asked for first, together.
+                    if H::PREPARES {
+                        intake.ended(begun);
+                    }
+                }
                 // A deleted queue and a cancelled consumer end the stream without an error.
                 Event::Arrived(None) => {
                     return Err(Failure::unavailable("broker.consumer_ended", "the broker ended the consumer"));
@@ -169,11 +172,12 @@ impl<H: Handler> Pipeline<H> {
         while let Some(prepared) = self.preparing.try_join_next() {
             self.prepared(prepared).await?;
         }
-        while !self.ready.is_empty() && (self.ready.len() >= self.settings.batch || Instant::now() >= self.next_batch) {
-            self.next_batch = Instant::now() + PACE;
+        while !self.ready.is_empty() && (self.ready.len() >= self.settings.batch || self.pace.is_due()) {
+            let begun = Instant::now();
             let count = self.ready.len().min(self.settings.batch);
             let batch = self.ready.drain(..count).collect();
             self.apply(batch).await?;
+            self.pace.ended(begun);
         }
         self.acks.flush(&self.channel).await
     }
@@ -185,7 +189,7 @@ impl<H: Handler> Pipeline<H> {
         drop(tokio::time::timeout(Duration::from_secs(1), cancelling).await);
         let deadline = tokio::time::Instant::now() + DRAIN;
         loop {
-            self.next_batch = Instant::now();
+            self.pace = Pace::new();
             self.advance().await?;
             if !self.ready.is_empty() {
                 continue;
