@@ -3,6 +3,7 @@
 // The saga.
 mod cli;
 mod edge;
+mod figures;
 mod logs;
 mod messages;
 mod outages;

@@ -4,6 +4,7 @@
 //! - `definition`: which command each step is, and how long it may take
 //! - `progress`: moves sagas on, whoever caused it
 //! - `replies`, `deadlines`, `api`: who causes it: participants, time, customers and operators
+//! - `figures`: what it tells Prometheus
 //! - `store`: every statement
 
 pub mod domain;
@@ -11,6 +12,7 @@ pub mod domain;
 mod api;
 mod deadlines;
 mod definition;
+mod figures;
 mod progress;
 mod replies;
 mod store;
@@ -46,6 +48,7 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
         step: Duration::from_millis(settings.step_deadline_ms),
         undo: Duration::from_millis(settings.undo_deadline_ms),
     };
+    figures::describe();
     let relay = base.relay(topology::EXCHANGES)?;
     let poke = relay.poke();
     let replies = Replies { deadlines };
@@ -58,5 +61,6 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
         .consumer(consumer)
         .task(pulse.clone(), |stop| sweep.run(pulse, stop))
         .routes(api.clone().routes())
-        .ops(api.verbs()))
+        .ops(api.verbs())
+        .figures(figures::read))
 }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::definition::{self, Deadlines};
 use crate::domain::{self, Event, Ignored, Transition};
+use crate::figures;
 use crate::store::moves::{self, Ask, Change, Marked, Moves, Start};
 use crate::store::sagas::{Locked, OrderDetails};
 use crate::store::steps::{self, IgnoredAnswer, StepRow};
@@ -58,6 +59,7 @@ pub(crate) async fn advance(
 ) -> Result<Vec<Became>, Failure> {
     let mut writes = Writes::default();
     let mut became = Vec::with_capacity(happenings.len());
+    let begun: Vec<_> = happenings.iter().map(|happening| happening.saga.created_at).collect();
     for happening in happenings {
         let locked = happening.saga;
         became.push(match domain::transition(locked.saga, happening.event) {
@@ -73,10 +75,9 @@ pub(crate) async fn advance(
     moves::save(connection, &writes.moves).await?;
     steps::ignore(connection, &writes.ignored).await?;
     outbox::append(connection, &writes.messages).await?;
-    for moved in &became {
+    for (created_at, moved) in begun.into_iter().zip(&became) {
         if let Became::Moved(transition) = moved {
-            let (state, _) = transition.saga.state.names();
-            metrics::counter!("saga_transitions_total", "state" => state).increment(1);
+            figures::record(transition.saga.state, created_at);
         }
     }
     Ok(became)

@@ -1,8 +1,12 @@
 //! Metrics for Prometheus: the process's recorder, what it buckets, and the gauges that are read when somebody looks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use ::metrics::{Unit, describe_gauge, describe_histogram};
+use futures::future::BoxFuture;
 use messaging::Failure;
+use messaging::figures::{self, Backlog};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use sqlx::PgPool;
 
@@ -11,8 +15,6 @@ const SECONDS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Whoever scrapes gets an answer by then, with or without the database.
 const QUERY: Duration = Duration::from_secs(1);
-/// A longer outbox is not counted to its end: the alarm has long gone off.
-const COUNTED: i64 = 100_000;
 
 /// The process's recorder.
 #[derive(Clone)]
@@ -33,6 +35,13 @@ impl Metrics {
             .map_err(|error| failed(Box::new(error)))?
             .install_recorder()
             .map_err(|error| failed(Box::new(error)))?;
+        figures::describe();
+        describe_gauge!("database_pool_connections", "Connections of the pool for requests, by state.");
+        describe_histogram!(
+            "http_server_request_duration_seconds",
+            Unit::Seconds,
+            "Answers to requests, by method, route and status."
+        );
         Ok(Metrics { handle })
     }
 
@@ -50,33 +59,41 @@ impl Metrics {
     }
 }
 
-/// The outbox as it is now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Backlog {
-    pub(crate) pending: i64,
-    pub(crate) oldest: Duration,
-}
+/// Figures that a service reads when somebody scrapes, beside those of the core.
+pub(crate) type Look = Arc<dyn Fn(PgPool) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
 
-/// Looks at the outbox of one's own schema and records what it sees; `None` where the database does not answer.
+/// Looks at the outbox of one's own schema; `None` where the database does not answer.
 pub(crate) async fn read_backlog(pool: &PgPool) -> Option<Backlog> {
-    let backlog = tokio::time::timeout(QUERY, tokio::spawn(backlog(pool.clone()))).await.ok()?.ok()?.ok()?;
-    ::metrics::gauge!("outbox_pending").set(as_f64(backlog.pending));
-    ::metrics::gauge!("outbox_oldest_seconds").set(backlog.oldest.as_secs_f64());
-    Some(backlog)
+    within(pool, |pool| async move { figures::read_backlog(&mut *pool.acquire().await?).await }).await
 }
 
-async fn backlog(pool: PgPool) -> Result<Backlog, sqlx::Error> {
-    let row = sqlx::query!(
-        r#"select (select count(*) from (select from outbox limit $1) as counted) as "pending!",
-                  coalesce((select extract(epoch from clock_timestamp() - created_at)::float8
-                            from outbox order by id limit 1), 0) as "oldest!""#,
-        COUNTED
-    )
-    .fetch_one(&pool)
-    .await?;
-    Ok(Backlog { pending: row.pending, oldest: Duration::try_from_secs_f64(row.oldest).unwrap_or_default() })
+/// Reads everything that is read when somebody scrapes. Where the database does not answer, the last values stay.
+pub(crate) async fn look(pool: &PgPool, has_outbox: bool, looks: &[Look]) {
+    let state = |state: &'static str, count: f64| {
+        ::metrics::gauge!("database_pool_connections", "state" => state).set(count);
+    };
+    let (open, idle) = (f64::from(pool.size()), pool.num_idle() as f64);
+    state("idle", idle);
+    state("in_use", open - idle);
+    if has_outbox {
+        within(pool, |pool| async move { figures::read(&mut *pool.acquire().await?).await }).await;
+    }
+    for look in looks {
+        within(pool, |pool| look(pool)).await;
+    }
 }
 
-fn as_f64(count: i64) -> f64 {
-    i32::try_from(count).map_or(f64::from(i32::MAX), f64::from)
+/// In a task of its own: a query that is dropped half-way costs the pool a connection.
+async fn within<T: Send + 'static, F>(pool: &PgPool, read: impl FnOnce(PgPool) -> F) -> Option<T>
+where
+    F: Future<Output = Result<T, Failure>> + Send + 'static,
+{
+    let reading = tokio::spawn(read(pool.clone()));
+    match tokio::time::timeout(QUERY, reading).await.ok()?.ok()? {
+        Ok(read) => Some(read),
+        Err(failure) => {
+            tracing::debug!(error.code = failure.code(), "figures cannot be read: {}", failure.chain());
+            None
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! The operators' listener: health and metrics for machines that watch, and under `/ops` the verbs of the service,
 //! which need the token. It listens on another port than everybody's requests.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -12,7 +14,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::health::{self, Health};
 use crate::http::Front;
-use crate::metrics::{Metrics, read_backlog};
+use crate::metrics::{self, Look, Metrics};
 use crate::problem::Problem;
 
 /// What a bearer must show. Only its digest is kept.
@@ -39,12 +41,17 @@ pub fn guard(verbs: Router, token: Token) -> Router {
     Router::new().nest("/ops", verbs)
 }
 
-pub(crate) fn router(front: &Front, verbs: Router, token: Token, health: Health, metrics: Metrics) -> Router {
-    let backlog = health.has_outbox.then(|| health.pool.clone());
+pub(crate) fn router(
+    front: &Front,
+    verbs: Router,
+    token: Token,
+    health: Health,
+    metrics: Metrics,
+    looks: Arc<[Look]>,
+) -> Router {
+    let (pool, has_outbox) = (health.pool.clone(), health.has_outbox);
     let scrape = get(move || async move {
-        if let Some(pool) = backlog {
-            read_backlog(&pool).await;
-        }
+        metrics::look(&pool, has_outbox, &looks).await;
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render())
     });
     // What machines ask every few seconds makes no spans.

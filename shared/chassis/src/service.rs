@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use futures::future::{BoxFuture, join_all};
 use messaging::{Consumer, Failure, Handler, Pulse, Relay};
+use sqlx::PgPool;
 use tokio::net::TcpListener;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -16,7 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::base::Base;
 use crate::health::Health;
 use crate::http::{Front, server};
-use crate::metrics::Metrics;
+use crate::metrics::{Look, Metrics};
 use crate::ops::{self, Token};
 use crate::settings::{Switch, Verb};
 use crate::shutdown::{BUDGET, DRAIN, POOL, Signals};
@@ -40,12 +41,20 @@ pub struct Service {
     loops: Vec<Loop>,
     routes: OpenApiRouter,
     verbs: Router,
+    looks: Vec<Look>,
 }
 
 impl Service {
     /// A service that does nothing yet.
     pub fn new(base: Base) -> Service {
-        Service { base, relay: None, loops: Vec::new(), routes: OpenApiRouter::new(), verbs: Router::new() }
+        Service {
+            base,
+            relay: None,
+            loops: Vec::new(),
+            routes: OpenApiRouter::new(),
+            verbs: Router::new(),
+            looks: Vec::new(),
+        }
     }
 
     /// Publishes with this relay, unless `RELAY=off`.
@@ -88,8 +97,18 @@ impl Service {
         self
     }
 
+    /// Reads figures of its own whenever somebody scrapes.
+    #[must_use]
+    pub fn figures<F>(mut self, look: impl Fn(PgPool) -> F + Send + Sync + 'static) -> Service
+    where
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.looks.push(Arc::new(move |pool| Box::pin(look(pool))));
+        self
+    }
+
     pub(crate) async fn run(self, verb: Verb, metrics: Metrics, mut signals: Signals) -> Result<(), Failure> {
-        let Service { base, relay, mut loops, routes, verbs } = self;
+        let Service { base, relay, mut loops, routes, verbs, looks } = self;
         let has_outbox = relay.is_some();
         let publishes = match verb {
             Verb::Relay => {
@@ -118,7 +137,7 @@ impl Service {
         };
         // Operators get in however many customers are there.
         let inside = Front::new(OPERATORS_AT_ONCE, base.settings.trace_sampling);
-        let operators = ops::router(&inside, verbs, token(&base)?, health, metrics.clone());
+        let operators = ops::router(&inside, verbs, token(&base)?, health, metrics.clone(), looks.into());
         let (ops_listener, ops_address) = bind(base.settings.ops_address).await?;
         let mut servers = JoinSet::new();
         servers.spawn(server::serve(ops_listener, operators, stop.clone()));

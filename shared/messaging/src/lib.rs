@@ -25,6 +25,7 @@ pub mod broker;
 pub mod consumer;
 pub mod envelope;
 pub mod error;
+pub mod figures;
 pub mod hold;
 pub mod message;
 pub mod outbox;

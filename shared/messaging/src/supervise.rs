@@ -62,7 +62,10 @@ impl Pulse {
 
     /// Says that the loop went round and how it is.
     pub fn beat(&self, state: State) {
-        metrics::gauge!("messaging_loop_last_beat_seconds", "loop" => self.name.to_string()).set(unix_seconds());
+        let name = || self.name.to_string();
+        metrics::gauge!("messaging_loop_last_beat_timestamp_seconds", "loop" => name()).set(unix_seconds());
+        let works = matches!(state, State::Working | State::Standby);
+        metrics::gauge!("messaging_loop_working", "loop" => name()).set(f64::from(u8::from(works)));
         let now = Instant::now();
         let mut beat = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let since = if beat.state == state { beat.since } else { now };

@@ -7,6 +7,7 @@ use messaging::{Failure, TraceContext};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use sqlx::types::Json;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::domain::{Saga, State};
@@ -25,6 +26,7 @@ pub(crate) struct Locked {
     pub(crate) id: Uuid,
     pub(crate) saga: Saga,
     pub(crate) reason_code: Option<String>,
+    pub(crate) created_at: OffsetDateTime,
     pub(crate) order: OrderDetails,
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct OrderDetails {
 /// Locks sagas in the order of their ids. An id that is nobody's is left out.
 pub(crate) async fn lock(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Locked>, Failure> {
     let rows = sqlx::query!(
-        r#"select s.id, s.state, s.step, s.has_settled, s.reason_code, o.id as order_id, o.correlation_id,
+        r#"select s.id, s.state, s.step, s.has_settled, s.reason_code, s.created_at, o.id as order_id, o.correlation_id,
                   o.trace as "trace: Json<TraceContext>", o.total_amount, o.currency, o.payment_method,
                   o.shipping as "shipping: Json<Shipping>", o.lines as "lines: Json<Vec<Line>>"
            from sagas s join orders o on o.id = s.order_id
@@ -58,6 +60,7 @@ pub(crate) async fn lock(connection: &mut PgConnection, ids: &[Uuid]) -> Result<
                 id: row.id,
                 saga: Saga { state: state(&row.state, row.step.as_deref())?, has_settled: row.has_settled },
                 reason_code: row.reason_code,
+                created_at: row.created_at,
                 order: OrderDetails {
                     id: row.order_id,
                     correlation_id: row.correlation_id,
@@ -84,6 +87,23 @@ pub(crate) async fn list_overdue(connection: &mut PgConnection, limit: i64) -> R
 /// Locks those of these sagas that nobody else is looking at, in the order of their ids.
 pub(crate) async fn lock_free(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Uuid>, Failure> {
     let query = sqlx::query_scalar!("select id from sagas where id = any($1) order by id for update skip locked", ids);
+    Ok(query.fetch_all(connection).await?)
+}
+
+/// How many sagas that have not ended stand in one place.
+pub(crate) struct Open {
+    pub(crate) state: String,
+    pub(crate) step: Option<String>,
+    pub(crate) count: i64,
+}
+
+/// Sagas that have not ended, by where they stand; counted up to 100,000.
+pub(crate) async fn count_open(connection: &mut PgConnection) -> Result<Vec<Open>, Failure> {
+    let query = sqlx::query_as!(
+        Open,
+        r#"select state, step, count(*) as "count!"
+           from (select state, step from sagas where ended_at is null limit 100000) as open group by state, step"#
+    );
     Ok(query.fetch_all(connection).await?)
 }
 
