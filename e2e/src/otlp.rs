@@ -36,6 +36,8 @@ pub struct Span {
     pub attributes: BTreeMap<String, String>,
     /// Trace and span id of each.
     pub links: Vec<(String, String)>,
+    /// The names of its events.
+    pub events: Vec<String>,
     pub is_error: bool,
     pub status_message: String,
 }
@@ -125,6 +127,7 @@ fn read(service: String, span: Wire) -> Span {
         span_id: hex::encode(&span.span_id),
         parent_id: hex::encode(&span.parent_span_id),
         links: span.links.iter().map(|link| (hex::encode(&link.trace_id), hex::encode(&link.span_id))).collect(),
+        events: span.events.into_iter().map(|event| event.name).collect(),
         is_error: status.code() == Outcome::Error,
         status_message: status.message,
         attributes: plain(span.attributes),

@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Wire, Status};
 use prost::Message as _;
@@ -29,6 +29,7 @@ pub(crate) fn request(trace_id: [u8; 16]) -> ExportTraceServiceRequest {
             attribute("correlation.id", Value::StringValue("c-4711".to_owned())),
             attribute("attempt", Value::IntValue(3)),
         ],
+        events: vec![Event { name: "parked".to_owned(), ..Event::default() }],
         links: vec![Link { trace_id: vec![4; 16], span_id: vec![5; 8], ..Link::default() }],
         status: Some(Status { message: "declined".to_owned(), code: StatusCode::Error.into() }),
         ..Wire::default()
@@ -70,6 +71,7 @@ async fn a_span_arrives_with_all_that_it_says() -> anyhow::Result<()> {
         parent_id: "03".repeat(8),
         attributes: [("attempt", "3"), ("correlation.id", "c-4711")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         links: vec![("04".repeat(16), "05".repeat(8))],
+        events: vec!["parked".to_owned()],
         is_error: true,
         status_message: "declined".to_owned(),
     };

@@ -63,9 +63,8 @@ fn every_scenario_is_a_test() {
 async fn what_a_scenario_broke_is_whole_again_when_it_fails() -> anyhow::Result<()> {
     let steps = r#"{ freeze = "inventory" }, { kill = "payment" }, { switch = { name = "carrier_slow" } }, { retry = "payment" }"#;
     let scenario = read("broken", &format!("about = ''\nsteps = [{steps}]\n[expect]\norder = 'completed'"))?;
-    let hands = Hands { stack: Rc::new(Stack::start(Settings::default()).await?), servers: None };
-    let stack = hands.stack.clone();
-    let shop = Shop::new(whereabouts(&stack)?, Box::new(hands))?;
+    let stack = Rc::new(Stack::start(Settings::default()).await?);
+    let shop = shop_of(&stack)?;
     let failed = Runner::new(&shop).run(&scenario, drop).await.unwrap_err().to_string();
     assert!(failed.contains("retry"), "nobody was asked whose payment could be retried: {failed}");
     let switches = stack.sandbox().get("/switches").await?;
@@ -101,6 +100,11 @@ fn giving_up() -> Settings {
     let settings =
         Settings::default().set(Service::Sandbox, "TIMEOUT_MS", "4000").set(Service::Sandbox, "LATE_MS", "20000");
     settings.set(Service::Payment, "CALL_TIMEOUT_MS", "2000").set(Service::Shipping, "CALL_TIMEOUT_MS", "2000")
+}
+
+/// The shop that this stack is, for scenarios that kill no server.
+pub(crate) fn shop_of(stack: &Rc<Stack>) -> anyhow::Result<Shop> {
+    Shop::new(whereabouts(stack)?, Box::new(Hands { stack: stack.clone(), servers: None }))
 }
 
 fn whereabouts(stack: &Stack) -> anyhow::Result<Whereabouts> {

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::rc::Rc;
 
 use anyhow::Context as _;
+use e2e::scenario::{Runner, find};
 use e2e::{Collector, Jaeger, Settings, Span, Stack, State, eventually};
 use serde_json::Value;
 
+use crate::scenarios::shop_of;
 use crate::shop::{SOON, comes_to, order, place};
 
 const SERVICES: [&str; 4] = ["inventory", "order", "payment", "shipping"];
@@ -64,6 +67,38 @@ async fn retries_stay_in_the_trace_of_their_order() -> anyhow::Result<()> {
         let calls = spans.iter().filter(|span| span.kind == "client" && span.service == "payment").count();
         let whole = attempts == BTreeSet::from(["1", "2", "3"]) && calls == 3 && orphans(&spans).is_empty();
         Ok(if whole { State::Reached(()) } else { State::pending((attempts, calls)) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn turns_that_a_message_took_are_events_on_its_span() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let stack = Rc::new(Stack::start(crate::shop::patient().otlp(collector.endpoint())).await?);
+    let shop = shop_of(&stack)?;
+    // The one that kills payment first: spans that it had not sent die with it.
+    for name in ["undo-before-do", "duplicate-message", "late-answer", "payment-flaky", "poison-message"] {
+        for scenario in find(name)? {
+            let report = Runner::new(&shop).run(&scenario, drop).await?;
+            anyhow::ensure!(report.is_as_expected(), "{report:#?}");
+        }
+    }
+    let expected = [
+        ("process payment.commands", "tombstone"),
+        ("process order.replies", "late"),
+        ("process payment.commands", "deduplicated"),
+        ("process payment.commands", "parked"),
+        ("process payment.commands", "retry_scheduled"),
+    ];
+    eventually(SOON, "every turn is an event", async || {
+        let turns: BTreeSet<(String, String)> = collector
+            .spans()
+            .into_iter()
+            .flat_map(|span| span.events.into_iter().map(move |event| (span.name.clone(), event)))
+            .collect();
+        let missing = |(name, event): &(&str, &str)| !turns.contains(&((*name).to_owned(), (*event).to_owned()));
+        let missing: Vec<_> = expected.into_iter().filter(missing).collect();
+        Ok(if missing.is_empty() { State::Reached(()) } else { State::pending((missing, turns)) })
     })
     .await
 }

@@ -130,7 +130,7 @@ impl Model {
         let outcome = match decision.answer {
             Some(StockAnswer::Reserved) => Outcome::Done,
             Some(StockAnswer::Rejected(_)) => Outcome::Rejected,
-            Some(StockAnswer::Released) => Outcome::Undone,
+            Some(StockAnswer::Released | StockAnswer::Barred) => Outcome::Undone,
             None => return,
         };
         world.side_mut(Step::Inventory).answers.insert(outcome, Attempt::Latest);

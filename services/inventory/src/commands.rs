@@ -58,6 +58,10 @@ fn message(delivery: &Delivery<Command<ReserveStock>>, answer: Answer) -> Result
         Answer::Reserved => (Outcome::Done, None),
         Answer::Rejected(rejection) => (Outcome::Rejected, Some(rejection.code())),
         Answer::Released => (Outcome::Undone, None),
+        Answer::Barred => {
+            delivery.mark("tombstone");
+            (Outcome::Undone, None)
+        }
     };
     let details = Details {
         order_id: delivery.message.order_id(),

@@ -47,6 +47,8 @@ pub enum Answer {
     Rejected(Rejection),
     /// Nothing is set aside any more, and nothing will be.
     Released,
+    /// Nothing was set aside when the undo came; the tombstone refuses a do that comes later.
+    Barred,
 }
 
 /// Why not: stable codes.
@@ -107,7 +109,7 @@ pub fn decide(
         (Request::Reserve, Some(Released)) => keep(Some(Answer::Rejected(Rejection::Undone))),
 
         (Request::Release, None) => {
-            Ok(Decision { status: Some(Released), movement: Movement::Nothing, answer: Some(Answer::Released) })
+            Ok(Decision { status: Some(Released), movement: Movement::Nothing, answer: Some(Answer::Barred) })
         }
         (Request::Release, Some(Reserved)) => {
             Ok(Decision { status: Some(Released), movement: Movement::Release, answer: Some(Answer::Released) })
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_cell_of_the_table_does_what_the_table_says() {
-        use Answer::{Rejected as No, Released as Gone, Reserved as Yes};
+        use Answer::{Barred, Rejected as No, Released as Gone, Reserved as Yes};
         use Movement::{Nothing, Release, Reserve, Ship};
         use Rejection::{OutOfStock, Undone};
         let some = |status, movement, answer| Some((Some(status), movement, answer));
@@ -177,7 +179,7 @@ mod tests {
             (Some(Status::Committed), Request::Reserve, some(Status::Committed, Nothing, Some(Yes))),
             (Some(Status::Rejected), Request::Reserve, some(Status::Rejected, Nothing, Some(No(OutOfStock)))),
             (Some(Status::Released), Request::Reserve, some(Status::Released, Nothing, Some(No(Undone)))),
-            (None, Request::Release, some(Status::Released, Nothing, Some(Gone))),
+            (None, Request::Release, some(Status::Released, Nothing, Some(Barred))),
             (Some(Status::Reserved), Request::Release, some(Status::Released, Release, Some(Gone))),
             (Some(Status::Committed), Request::Release, None),
             (Some(Status::Rejected), Request::Release, some(Status::Rejected, Nothing, Some(Gone))),

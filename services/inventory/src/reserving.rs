@@ -87,7 +87,7 @@ fn change(asked: &Asked<'_>, known: Option<&Reservation>, decision: Decision) ->
     let status = decision.status.filter(|status| known.map(|known| known.status) != Some(*status))?;
     let code = match decision.answer {
         Some(Answer::Rejected(rejection)) => Some(rejection.code().to_owned()),
-        Some(Answer::Reserved | Answer::Released) | None => None,
+        Some(Answer::Reserved | Answer::Released | Answer::Barred) | None => None,
     };
     // A refused reservation and a tombstone hold nothing.
     let lines = if decision.movement == Movement::Reserve { asked.lines.to_vec() } else { Vec::new() };

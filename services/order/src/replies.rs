@@ -101,6 +101,7 @@ fn tell(delivery: &Delivery<Answer>, became: Became) {
         }
         Became::Ignored(kind) => {
             delivery.span().record("outcome", kind.name());
+            delivery.mark(kind.name());
             tracing::info!(parent: delivery.span(), step.name = step, status = kind.name(),
                 "{event_type} came {} and changes nothing", kind.name());
         }

@@ -68,6 +68,9 @@ impl Handler for Commands {
             let record = shipment.map_or(Record::None, |shipment| shipment.status.record());
             let (direction, reply) = (delivery.message.direction(), prepared.as_ref().map(|said| said.reply));
             let decision = participant::decide(record, direction, reply, delivery.attempt.is_last);
+            if (record, decision.record) == (Record::None, Record::Undone) {
+                delivery.mark("tombstone");
+            }
             if decision.record != record {
                 changes.push(change(delivery, saga_id, decision, prepared.as_ref(), shipment.is_none()));
             }

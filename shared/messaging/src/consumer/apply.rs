@@ -80,6 +80,7 @@ impl<H: Handler> Pipeline<H> {
             count(self.queue, outcome);
             ready.delivery.span().record("outcome", outcome);
             if outcome == "duplicate" {
+                ready.delivery.mark("deduplicated");
                 tracing::info!(parent: ready.delivery.span(), status = outcome, "{} has seen this message before", self.queue);
             }
             self.forget_claim(&ticket);

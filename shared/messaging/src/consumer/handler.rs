@@ -61,6 +61,11 @@ impl<M> Delivery<M> {
         self.span.set_attribute(attribute, value.to_string());
     }
 
+    /// Marks a turn that the message took on its span, as a span event of this name (`late`, `tombstone`).
+    pub fn mark(&self, turn: &'static str) {
+        self.span.add_event(turn, Vec::new());
+    }
+
     /// The span from delivery to commit: for events and attributes of this one message.
     pub fn span(&self) -> &Span {
         &self.span

@@ -47,7 +47,11 @@ impl<H: Handler> Pipeline<H> {
         let mut aside = Vec::new();
         for (decoded, is_redelivered) in arrived {
             if known.contains(&raw_of(&decoded).message_id) {
-                self.drop_known(ticket_of(&decoded));
+                if let Ok(item) = &decoded {
+                    item.delivery.span().record("outcome", "duplicate");
+                    item.delivery.mark("deduplicated");
+                }
+                self.drop_known(&decoded);
                 continue;
             }
             let item = match decoded {
@@ -63,6 +67,7 @@ impl<H: Handler> Pipeline<H> {
             let key = item.ticket.raw.key.clone();
             if held.contains(&key) {
                 item.delivery.span().record("outcome", "held");
+                item.delivery.mark("held");
                 aside.push(Aside { ticket: item.ticket, status: "waiting", failure: None });
             } else if is_redelivered {
                 // It may be what ended the last process: its next run is counted before it begins.
@@ -117,7 +122,8 @@ impl<H: Handler> Pipeline<H> {
         Ok(())
     }
 
-    fn drop_known(&mut self, ticket: &Ticket) {
+    fn drop_known(&mut self, decoded: &Decoded<H::Message>) {
+        let ticket = ticket_of(decoded);
         count(self.queue, "duplicate");
         tracing::info!(
             messaging.message.id = ticket.raw.message_id,

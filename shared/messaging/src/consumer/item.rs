@@ -76,22 +76,41 @@ pub(super) fn decode<H: Handler>(
     mut raw: Raw,
     origin: Origin,
 ) -> Result<Item<H::Message>, (Box<Ticket>, Failure)> {
-    let decoded = raw.read().and_then(|envelope| Ok((H::Message::decode(&envelope)?, envelope)));
-    let (message, envelope) = match decoded {
-        Ok(decoded) => decoded,
-        Err(failure) => return Err((Box::new(Ticket { raw, origin }), failure)),
-    };
     let number = match origin {
         Origin::Fresh(_) => 1,
         Origin::Claimed(attempts) => attempts,
     };
+    let decoded = raw.read().and_then(|envelope| Ok((H::Message::decode(&envelope)?, envelope)));
+    let (message, envelope) = match decoded {
+        Ok(decoded) => decoded,
+        Err(failure) => {
+            tell_unreadable(queue, &raw, number, &failure);
+            return Err((Box::new(Ticket { raw, origin }), failure));
+        }
+    };
     let attempt = Attempt { number, is_last: handler.retry_policy(&message).is_last(number) };
-    let span = open_span(queue, &raw, &envelope, number);
+    let span = open_span(queue, &raw, &envelope.correlation_id, number);
+    if let Some(saga_id) = envelope.saga_id {
+        span.record("saga.id", tracing::field::display(saga_id));
+    }
+    if let Some(key) = &envelope.idempotency_key {
+        span.record("idempotency.key", key.as_str());
+    }
     let delivery = Delivery { message, sequence: raw.sequence(), envelope, attempt, span };
     Ok(Item { delivery, ticket: Ticket { raw, origin } })
 }
 
-fn open_span(queue: &'static str, raw: &Raw, envelope: &crate::envelope::Envelope, attempt: u32) -> Span {
+/// What nobody can read is parked, and shows in the trace that its headers name all the same.
+fn tell_unreadable(queue: &'static str, raw: &Raw, attempt: u32, failure: &Failure) {
+    let span = open_span(queue, raw, raw.correlation_id.as_deref().unwrap_or_default(), attempt);
+    span.record("otel.status_code", "ERROR");
+    span.record("otel.status_description", failure.code());
+    span.record("error.type", "Technical");
+    span.record("outcome", "parked");
+    span.add_event("parked", Vec::new());
+}
+
+fn open_span(queue: &'static str, raw: &Raw, correlation_id: &str, attempt: u32) -> Span {
     let span = tracing::info_span!(
         parent: None,
         "process",
@@ -107,8 +126,8 @@ fn open_span(queue: &'static str, raw: &Raw, envelope: &crate::envelope::Envelop
         messaging.rabbitmq.destination.routing_key = raw.routing_key,
         messaging.message.id = raw.message_id,
         messaging.message.type = raw.message_type,
-        messaging.message.conversation_id = envelope.correlation_id,
-        correlation.id = envelope.correlation_id,
+        messaging.message.conversation_id = correlation_id,
+        correlation.id = correlation_id,
         saga.id = tracing::field::Empty,
         idempotency.key = tracing::field::Empty,
         attempt = i64::from(attempt),
@@ -117,11 +136,5 @@ fn open_span(queue: &'static str, raw: &Raw, envelope: &crate::envelope::Envelop
     // A context that nobody can read is no parent: the message gets a trace of its own.
     let header = raw.trace();
     let _: Result<(), _> = span.set_parent(header.restore());
-    if let Some(saga_id) = envelope.saga_id {
-        span.record("saga.id", tracing::field::display(saga_id));
-    }
-    if let Some(key) = &envelope.idempotency_key {
-        span.record("idempotency.key", key.as_str());
-    }
     span
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::count;
 use super::handler::{Delivery, Handler};
 use super::intake::Aside;
-use super::item::{Origin, Ticket};
+use super::item::{Item, Origin, Ticket};
 use super::pipeline::Pipeline;
 use crate::error::{Class, Failure};
 use crate::hold;
@@ -50,8 +50,12 @@ impl<H: Handler> Pipeline<H> {
         }
         if self.is_ordered {
             let line = self.slots.disperse(&ticket.raw.key);
-            let aside = |ticket| Aside { ticket, status: "waiting", failure: None };
-            self.set_aside(line.into_iter().map(|item| aside(item.ticket)).collect()).await?;
+            let aside = |item: Item<H::Message>| {
+                item.delivery.span().record("outcome", "held");
+                item.delivery.mark("held");
+                Aside { ticket: item.ticket, status: "waiting", failure: None }
+            };
+            self.set_aside(line.into_iter().map(aside).collect()).await?;
         }
         self.leave(&ticket).await;
         Ok(())
@@ -64,6 +68,7 @@ fn tell<M>(queue: &'static str, delivery: &Delivery<M>, failure: &Failure, statu
     span.record("otel.status_description", failure.code());
     span.record("error.type", "Technical");
     span.record("outcome", status);
+    delivery.mark(if status == "retrying" { "retry_scheduled" } else { "parked" });
     let event_type = &delivery.envelope.event_type;
     if status == "retrying" {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
