@@ -10,7 +10,7 @@ mod child;
 mod eventually;
 mod holds;
 pub mod jaeger;
-mod otlp;
+pub mod otlp;
 mod path;
 mod proxy;
 #[cfg(feature = "stack")]

@@ -50,6 +50,17 @@ impl Span {
 
 type Spans = Arc<Mutex<Vec<Span>>>;
 
+/// How a receiver treats those who send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It takes what comes.
+    Takes,
+    /// It has no room: 503.
+    Refuses,
+    /// It takes the request and never says a word.
+    Never,
+}
+
 /// The running receiver. Dropping it closes it.
 pub struct Collector {
     address: SocketAddr,
@@ -61,10 +72,18 @@ impl Collector {
     /// # Errors
     /// No port is free.
     pub async fn start() -> io::Result<Self> {
+        Self::start_as(Answer::Takes).await
+    }
+
+    /// One that may be of no use.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn start_as(answer: Answer) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let spans = Spans::default();
-        let router = Router::new().route("/v1/traces", post(receive)).with_state(spans.clone());
+        let router = Router::new().route("/v1/traces", post(receive)).with_state((spans.clone(), answer));
         let mut server = JoinSet::new();
         server.spawn(async move {
             let _ = serve(listener, router).await;
@@ -97,8 +116,13 @@ impl Collector {
     }
 }
 
-async fn receive(State(spans): State<Spans>, body: Bytes) -> impl IntoResponse {
+async fn receive(State((spans, answer)): State<(Spans, Answer)>, body: Bytes) -> impl IntoResponse {
     let protobuf = [(header::CONTENT_TYPE, "application/x-protobuf")];
+    match answer {
+        Answer::Takes => {}
+        Answer::Refuses => return (StatusCode::SERVICE_UNAVAILABLE, protobuf, Vec::new()),
+        Answer::Never => std::future::pending().await,
+    }
     let Ok(request) = ExportTraceServiceRequest::decode(body) else {
         return (StatusCode::BAD_REQUEST, protobuf, Vec::new());
     };

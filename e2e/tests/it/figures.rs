@@ -9,7 +9,7 @@ use e2e::{Action, Settings, Stack, State, eventually, workspace};
 use crate::shop::{SOON, comes_to, order, place};
 
 /// The value of a figure whose line has all these parts.
-fn value(text: &str, parts: &[&str]) -> Option<f64> {
+pub(crate) fn value(text: &str, parts: &[&str]) -> Option<f64> {
     let line = text.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
     line.rsplit_once(' ')?.1.parse().ok()
 }

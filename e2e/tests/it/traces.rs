@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use e2e::otlp::Answer;
 use e2e::scenario::{Runner, find};
+use e2e::stack::Service;
 use e2e::{Collector, Jaeger, Settings, Span, Stack, State, eventually};
 use serde_json::Value;
 
@@ -101,6 +104,61 @@ async fn turns_that_a_message_took_are_events_on_its_span() -> anyhow::Result<()
         Ok(if missing.is_empty() { State::Reached(()) } else { State::pending((missing, turns)) })
     })
     .await
+}
+
+#[tokio::test]
+async fn a_shop_that_nobody_uses_makes_no_spans() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let stack = Stack::start(Settings::default().otlp(collector.endpoint())).await?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    eventually(SOON, "the trace is there", async || {
+        let spans = collector.trace(&placed.trace).len();
+        Ok(if spans >= 15 { State::Reached(()) } else { State::pending(spans) })
+    })
+    .await?;
+    // The exporter sends every five seconds: what was made before has come by then.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let before = collector.spans().len();
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < Duration::from_secs(14) {
+        for service in Service::ALL {
+            let client = stack.process(service).client()?;
+            for path in ["/health/live", "/health/ready", "/metrics"] {
+                client.ops_get(path).await?;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let new = &collector.spans()[before..];
+    assert!(new.is_empty(), "{new:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_collector_that_refuses_or_never_answers_costs_spans_and_nothing_else() -> anyhow::Result<()> {
+    for answer in [Answer::Refuses, Answer::Never] {
+        let collector = Collector::start_as(answer).await?;
+        let stack = Stack::start(Settings::default().otlp(collector.endpoint())).await?;
+        for _ in 0..5 {
+            let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+            comes_to(&stack, &placed, "completed").await?;
+        }
+        if answer == Answer::Refuses {
+            eventually(SOON, "the lost spans are counted", async || {
+                let text = stack.order().client()?.ops_get("/metrics").await?.text;
+                let failed = crate::figures::value(&text, &["telemetry_spans_failed_total"]);
+                Ok(if failed.is_some_and(|failed| failed > 0.0) { State::Reached(()) } else { State::pending(failed) })
+            })
+            .await?;
+        }
+        for service in Service::ALL {
+            // The harness allows what the services promise.
+            let status = stack.process(service).terminate().await?;
+            assert!(status.success(), "{service:?} with a collector that {answer:?}: {status}");
+        }
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ use messaging::figures::{self, Backlog};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use sqlx::PgPool;
 
+use crate::telemetry;
+
 /// From half a millisecond to a minute: a request, a confirm, a whole saga.
 const SECONDS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
@@ -36,6 +38,7 @@ impl Metrics {
             .install_recorder()
             .map_err(|error| failed(Box::new(error)))?;
         figures::describe();
+        telemetry::describe();
         describe_gauge!("database_pool_connections", "Connections of the pool for requests, by state.");
         describe_histogram!(
             "http_server_request_duration_seconds",

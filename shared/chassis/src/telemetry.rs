@@ -1,6 +1,8 @@
 //! Traces and logs, each with a filter of its own: quiet logs do not make traces disappear. Without an exporter spans
 //! are made all the same, so that logs and answers carry trace ids.
 
+mod counted;
+
 use messaging::Failure;
 use opentelemetry::propagation::TextMapCompositePropagator;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
@@ -8,7 +10,7 @@ use opentelemetry::{KeyValue, global};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider};
 use tracing::Span;
 use tracing::level_filters::LevelFilter;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -16,6 +18,7 @@ use tracing_subscriber::filter::{EnvFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{Layer as _, Registry};
 
+use self::counted::{CountEnded, CountExported};
 use crate::logs::Logs;
 use crate::settings::{Common, Identity};
 use crate::shutdown;
@@ -29,6 +32,8 @@ pub fn trace_id() -> Option<String> {
     let span = context.span();
     span.span_context().is_valid().then(|| span.span_context().trace_id().to_string())
 }
+
+pub(crate) use self::counted::describe;
 
 /// Keeps the tracer; the process's last spans leave when it is stopped.
 pub(crate) struct Telemetry {
@@ -95,7 +100,8 @@ fn provider(identity: Identity, endpoint: Option<&str>) -> Result<SdkTracerProvi
         .map_err(|error| {
             Failure::permanent("settings.otlp", "OTEL_EXPORTER_OTLP_ENDPOINT cannot be used").caused_by(error)
         })?;
-    Ok(provider.with_batch_exporter(exporter).build())
+    let batches = BatchSpanProcessor::builder(CountExported(exporter)).build();
+    Ok(provider.with_span_processor(CountEnded(batches)).build())
 }
 
 /// A panic is one line of the log, with the ids of what it happened to.
