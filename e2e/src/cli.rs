@@ -27,12 +27,23 @@ const INTERRUPTED: u8 = 130;
 #[cfg(feature = "stack")]
 const NOT_RUNNING: u8 = 3;
 
+/// What a shell reports for words that mean nothing here, as for those that the parser refuses.
+const USAGE: u8 = 2;
+
+/// A word that means nothing here.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
 /// Says what went wrong, and how that ends a command.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     say(format!("{error:#}"));
     // A program that asked for JSON gets a document, whatever happened.
     if env::args_os().any(|argument| argument == "--json") {
         let _ = writeln!(io::stdout(), "{:#}", serde_json::json!({"error": format!("{error:#}")}));
+    }
+    if error.is::<Usage>() {
+        return ExitCode::from(USAGE);
     }
     #[cfg(feature = "stack")]
     if error.is::<e2e::shop::NotRunning>() {
@@ -49,7 +60,7 @@ pub(crate) async fn until_interrupted(
         done = work => done,
         asked = interrupted() => {
             asked?;
-            say("interrupted, cleaning up");
+            say("interrupted");
             Ok(ExitCode::from(INTERRUPTED))
         }
     }

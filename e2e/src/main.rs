@@ -38,8 +38,8 @@ Examples:
   cargo saga bench                    how fast it is, beside what the machine can do
   cargo saga prepare                  after a query or a table has changed
 
-Ends with: 0 done, and as expected; 1 something failed; 2 wrong usage; 3 no shop is running; 4 not as expected (an
-order ended otherwise, a scenario saw something else); 130 interrupted.";
+Ends with: 0 done, and as expected; 1 something failed; 2 wrong usage; 3 no shop is running; 130 interrupted;
+4 not as expected: an order ended otherwise, a scenario saw something else.";
 
 // Everything runs on the main thread: children are told when the thread that started them ends.
 #[tokio::main(flavor = "current_thread")]

@@ -196,14 +196,10 @@ pub fn find(name: &str) -> anyhow::Result<Vec<Scenario>> {
     let exact = FILES.iter().filter(|(known, _)| *known == name);
     let family =
         || FILES.iter().filter(|(known, _)| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')));
-    let found: Vec<Scenario> = match exact.clone().next() {
-        Some(_) => exact.map(|(name, text)| read(name, text)).collect::<anyhow::Result<_>>()?,
-        None => family().map(|(name, text)| read(name, text)).collect::<anyhow::Result<_>>()?,
-    };
-    if found.is_empty() {
-        bail!("there is no scenario {name}: `cargo saga scenario` lists them");
+    match exact.clone().next() {
+        Some(_) => exact.map(|(name, text)| read(name, text)).collect(),
+        None => family().map(|(name, text)| read(name, text)).collect(),
     }
-    Ok(found)
 }
 
 /// A scenario from the text of its file.

@@ -79,6 +79,12 @@ pub struct Shop {
 #[error("{0}")]
 pub struct NotRunning(String);
 
+impl NotRunning {
+    pub fn new(text: impl Into<String>) -> Self {
+        NotRunning(text.into())
+    }
+}
+
 impl Shop {
     /// # Errors
     /// The HTTP client cannot be made.

@@ -21,6 +21,7 @@ use e2e::shop::{Origin, problem};
 use e2e::stack::Service;
 use uuid::Uuid;
 
+use crate::cli::say::say;
 use crate::cli::until_interrupted;
 
 #[derive(Subcommand)]
@@ -85,8 +86,23 @@ async fn dispatch(verb: Verb) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The order that somebody means: by its id, or by its correlation id if that is one order's.
-async fn resolve(shop: &Shop, id: &str) -> anyhow::Result<String> {
+/// What to do where a correlation id is that of several orders.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Several {
+    /// The newest is meant; the others are told.
+    Newest,
+    /// Nobody knows which one is meant.
+    Refused,
+}
+
+/// For somebody who mistyped a name: the one that was probably meant.
+fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let near = names.map(|name| (strsim::jaro_winkler(typed, name), name)).max_by(|(a, _), (b, _)| a.total_cmp(b));
+    near.filter(|(likeness, _)| *likeness > 0.8).map_or_else(String::new, |(_, name)| format!(", perhaps {name}"))
+}
+
+/// The order that somebody means: by its id, or by its correlation id.
+async fn resolve(shop: &Shop, id: &str, several: Several) -> anyhow::Result<String> {
     let orders = shop.client(Service::Order)?;
     if id.parse::<Uuid>().is_ok() {
         let answer = orders.get(&format!("/orders/{id}")).await?;
@@ -105,9 +121,20 @@ async fn resolve(shop: &Shop, id: &str) -> anyhow::Result<String> {
     match found {
         [] => bail!("there is no order with the id or the correlation id {id}"),
         [order] => Ok(order["orderId"].as_str().unwrap_or_default().to_owned()),
-        several => {
-            let ids: Vec<&str> = several.iter().filter_map(|order| order["orderId"].as_str()).collect();
-            bail!("{} orders have this correlation id, name one: {}", several.len(), ids.join(", "))
+        orders => {
+            let mut ids: Vec<&str> = orders.iter().filter_map(|order| order["orderId"].as_str()).collect();
+            // Ids rise with time, and so do their texts.
+            ids.sort_unstable();
+            if several == Several::Refused {
+                bail!("{} orders have this correlation id, name one: {}", ids.len(), ids.join(", "));
+            }
+            let newest = ids.pop().unwrap_or_default().to_owned();
+            say(format!(
+                "{} orders have this correlation id: this is the newest; before it {}",
+                orders.len(),
+                ids.join(", ")
+            ));
+            Ok(newest)
         }
     }
 }

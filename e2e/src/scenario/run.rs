@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::damage::{self, Broken, Damage};
 use super::observe::{Before, observe};
@@ -20,8 +21,13 @@ use crate::stack::client::Answer;
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// What follows an order's end: its books and its last message.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
+/// When it is told what is still waited for.
+const LONG_LOOK: Duration = Duration::from_secs(3);
 const ENDS: [&str; 3] = ["completed", "cancelled", "settled"];
 const ACTOR: &str = "scenario";
+
+/// Hears what is going on.
+pub(super) type Tell<'a> = &'a mut dyn FnMut(String);
 
 /// One run of a scenario.
 pub(super) struct Run<'a> {
@@ -59,7 +65,7 @@ impl<'a> Run<'a> {
     }
 
     /// Takes one step.
-    pub(super) async fn take(&mut self, step: &Step) -> anyhow::Result<()> {
+    pub(super) async fn take(&mut self, step: &Step, tell: Tell<'_>) -> anyhow::Result<()> {
         let shop = self.shop;
         match step {
             Step::Place(order) => self.place(order).await,
@@ -91,7 +97,7 @@ impl<'a> Run<'a> {
             Step::Unreadable(participant) => self.wire.as_ref().context("a wire")?.send_unreadable(participant).await,
             Step::Check(name) => {
                 let expected = self.scenario.check.get(name).with_context(|| format!("no check {name}"))?;
-                self.look(Some(name), expected).await
+                self.look(Some(name), expected, tell).await
             }
         }
     }
@@ -191,8 +197,9 @@ impl<'a> Run<'a> {
     }
 
     /// Looks until what is expected is seen, or for so long that it will not be seen any more.
-    pub(super) async fn look(&mut self, when: Option<&str>, expected: &Expected) -> anyhow::Result<()> {
+    pub(super) async fn look(&mut self, when: Option<&str>, expected: &Expected, tell: Tell<'_>) -> anyhow::Result<()> {
         let mut seen = Vec::new();
+        let (begin, mut is_told) = (Instant::now(), false);
         let looked = eventually(SEEN_WITHIN, "what is expected", async || {
             seen = Vec::new();
             for (what, expected) in expected {
@@ -200,7 +207,13 @@ impl<'a> Run<'a> {
                 let (when, expected) = (when.map(str::to_owned), expected.clone());
                 seen.push(Checked { when, what: *what, expected, observed });
             }
-            Ok(if seen.iter().all(Checked::is_as_expected) { State::Reached(()) } else { State::pending(&seen) })
+            let other: Vec<&str> =
+                seen.iter().filter(|check| !check.is_as_expected()).map(|check| check.what.name()).collect();
+            if !other.is_empty() && !is_told && begin.elapsed() > LONG_LOOK {
+                is_told = true;
+                tell(format!("  not yet as expected, {} s at most: {}", SEEN_WITHIN.as_secs(), other.join(", ")));
+            }
+            Ok(if other.is_empty() { State::Reached(()) } else { State::pending(&seen) })
         });
         let failed = looked.await.err();
         if let Some(error) = failed.filter(|_| seen.len() < expected.len()) {

@@ -1,17 +1,23 @@
 //! Runs scenarios, says what came of them, and takes back whatever they have broken.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::Scenario;
 use super::damage::Damage;
 use super::report::{Placed, Report};
-use super::run::Run;
+use super::run::{Run, Tell};
 use crate::shop::Shop;
 use crate::stack::Service;
 
 /// From so many seconds on it is told how long a step took.
 const LONG: f64 = 1.0;
+
+/// How long orders of before are waited for.
+const END_WITHIN: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs scenarios one after the other.
 pub struct Runner<'a> {
@@ -35,6 +41,7 @@ impl<'a> Runner<'a> {
         for (part, act) in self.shop.mend().await? {
             tell(format!("{} {part}, which somebody left broken", act.opposite()));
         }
+        self.wait_for_orders_of_before(&mut tell).await?;
         for name in self.shop.switched_on().await? {
             tell(format!("note: {name} is switched on, which may change what is seen"));
         }
@@ -43,13 +50,13 @@ impl<'a> Runner<'a> {
             for step in &scenario.steps {
                 tell(step.to_string());
                 let begin = Instant::now();
-                run.take(step).await.with_context(|| format!("{}: {step}", scenario.name))?;
+                run.take(step, &mut tell).await.with_context(|| format!("{}: {step}", scenario.name))?;
                 let seconds = begin.elapsed().as_secs_f64();
                 if seconds >= LONG {
                     tell(format!("  took {seconds:.1} s"));
                 }
             }
-            run.look(None, &scenario.expect).await?;
+            run.look(None, &scenario.expect, &mut tell).await?;
             anyhow::Ok(run)
         };
         let done = run.await;
@@ -58,6 +65,26 @@ impl<'a> Runner<'a> {
         let others = others(self.shop, &placed).await?;
         let (scenario, about, seconds) = (scenario.name.clone(), scenario.about.clone(), begin.elapsed().as_secs_f64());
         Ok(Report { scenario, about, seconds, orders: placed, others, checks, error: None })
+    }
+
+    /// Orders that are still under way would change stock meanwhile.
+    async fn wait_for_orders_of_before(&self, tell: Tell<'_>) -> anyhow::Result<()> {
+        let (begin, mut is_told) = (Instant::now(), false);
+        loop {
+            let open = under_way(self.shop).await?;
+            if open == 0 {
+                return Ok(());
+            }
+            if !is_told {
+                tell(format!("{open} orders of before are still under way: waiting for their end"));
+                is_told = true;
+            }
+            if begin.elapsed() > END_WITHIN {
+                tell(format!("note: {open} orders do not end, and may change what is seen"));
+                return Ok(());
+            }
+            sleep(LOOK).await;
+        }
     }
 
     /// Takes back what is still broken.
@@ -76,4 +103,14 @@ async fn others(shop: &Shop, placed: &[Placed]) -> anyhow::Result<usize> {
     let since = shop.get(Service::Order, &format!("/orders?after={first}&limit=100")).await?.body;
     let ids = since["orders"].as_array().into_iter().flatten().filter_map(|order| order["orderId"].as_str());
     Ok(ids.filter(|id| placed.iter().all(|placed| placed.order_id != *id)).count())
+}
+
+/// How many orders are under way, a hundred of each kind at most.
+async fn under_way(shop: &Shop) -> anyhow::Result<usize> {
+    let mut open = 0;
+    for status in ["pending", "cancelling"] {
+        let orders = shop.get(Service::Order, &format!("/orders?status={status}&limit=100")).await?.body;
+        open += orders["orders"].as_array().map_or(0, Vec::len);
+    }
+    Ok(open)
 }

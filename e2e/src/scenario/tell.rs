@@ -9,6 +9,9 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::stack::client::Answer;
 
+/// Between what was expected and how much it was exactly.
+pub(super) const EXACTLY: &str = ": ";
+
 /// The same texts together, with their number.
 pub(super) fn tally(texts: impl Iterator<Item = String>) -> String {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
@@ -77,11 +80,15 @@ pub(super) fn took(order: &Value) -> String {
     let rows = order["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     let time = |field: &str| rows.iter().filter_map(|row| at(row, field)).collect::<Vec<_>>();
     let (asked, answered) = (time("askedAt").into_iter().min(), time("answeredAt").into_iter().max());
-    match answered.zip(asked).map(|(answered, asked)| (answered - asked).whole_seconds()) {
-        None | Some(..1) => "less than 1 s".to_owned(),
-        Some(1) => "1 s or longer".to_owned(),
-        Some(2..) => "2 s or longer".to_owned(),
-    }
+    let Some(took) = answered.zip(asked).map(|(answered, asked)| answered - asked) else {
+        return "not ended".to_owned();
+    };
+    let class = match took.whole_seconds() {
+        ..1 => "less than 1 s",
+        1 => "1 s or longer",
+        2.. => "2 s or longer",
+    };
+    format!("{class}{EXACTLY}{:.1} s", took.as_seconds_f64())
 }
 
 fn at(row: &Value, field: &str) -> Option<OffsetDateTime> {

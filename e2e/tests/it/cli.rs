@@ -139,7 +139,7 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     assert!(timeline.text.contains("CapturePayment") && timeline.text.contains("StockReserved"), "{}", timeline.text);
     ended(&place.saga(&["scenario", "service-down", "--on", "native"])?, 0)?;
     ended(&place.saga(&["switch", "carrier_slow", "0.5", "--on", "native"])?, 0)?;
-    ended(&place.saga(&["switch", "nonsense", "--on", "native"])?, 1)?;
+    ended(&place.saga(&["switch", "nonsense", "--on", "native"])?, 2)?;
 
     // As a scenario leaves it that was killed half-way.
     let socket = place.0.join("saga-state/up/control.sock");

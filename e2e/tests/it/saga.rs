@@ -60,6 +60,9 @@ async fn a_refund_that_fails_waits_for_a_person_who_retries_it() -> anyhow::Resu
     };
     let both = (told("received", "RefundFailed"), told("written", "RefundPayment"));
     assert_eq!((both, told("operator", "retry"), told("operator", "settle")), ((2, 2), 1, 1), "{}", timeline.text);
+    // The first attempt is still there, and who did what.
+    assert_eq!((told("asked", "RefundPayment"), told("answered", "RefundPayment")), (2, 2), "{}", timeline.text);
+    assert!(timeline.text.contains("payment, by "), "{}", timeline.text);
     books_balance(&stack).await
 }
 

@@ -10,7 +10,7 @@ use e2e::otlp::Answer;
 use e2e::scenario::{Runner, find};
 use e2e::stack::Service;
 use e2e::{Collector, Jaeger, Settings, Span, Stack, State, eventually};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::scenarios::shop_of;
 use crate::shop::{SOON, comes_to, order, place};
@@ -70,6 +70,26 @@ async fn retries_stay_in_the_trace_of_their_order() -> anyhow::Result<()> {
         let calls = spans.iter().filter(|span| span.kind == "client" && span.service == "payment").count();
         let whole = attempts == BTreeSet::from(["1", "2", "3"]) && calls == 3 && orphans(&spans).is_empty();
         Ok(if whole { State::Reached(()) } else { State::pending((attempts, calls)) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_a_customer_cancels_is_undone_in_the_trace_of_the_order() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let stack = Stack::start(crate::shop::patient().otlp(collector.endpoint())).await?;
+    stack.payment().pause()?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    let cancelled = stack.order().post(&format!("/orders/{}/cancel", placed.order), &json!({}), "cancel").await?;
+    assert_eq!(cancelled.status, 202, "{}", cancelled.text);
+    stack.payment().resume()?;
+    comes_to(&stack, &placed, "cancelled").await?;
+    eventually(SOON, "do and undo are in one trace", async || {
+        let spans = collector.trace(&placed.trace);
+        let processed = spans.iter().filter(|span| span.name == "process payment.commands").count();
+        let wishes = spans.iter().filter(|span| span.name == "cancel order" && span.links.len() == 1).count();
+        let whole = processed == 2 && wishes == 1 && orphans(&spans).is_empty();
+        Ok(if whole { State::Reached(()) } else { State::pending(spans) })
     })
     .await
 }

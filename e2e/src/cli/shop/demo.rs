@@ -11,7 +11,7 @@ use e2e::shop::{NotRunning, Origin};
 use super::Exit;
 use super::places::places;
 use super::scenario::{play, turn};
-use super::show::{TITLE, columns, show, styled};
+use super::show::{BAD, GOOD, TITLE, columns, show, styled};
 use super::up::{How, keep};
 use crate::cli::say::say;
 use crate::cli::until_interrupted;
@@ -35,14 +35,14 @@ const TOUR: [&str; 4] = ["happy", "out-of-stock", "shipping-timeout", "duplicate
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match Shop::find(None).await {
-        Ok(shop) => until_interrupted(async { tour(&shop).await.map(ExitCode::from) }).await,
+        Ok(shop) => until_interrupted(async { tour(&shop, true).await.map(ExitCode::from) }).await,
         Err(error) if error.is::<NotRunning>() => {
             let stays = std::io::stdin().is_terminal() && !arguments.once;
             keep(&arguments.how, async |native| {
                 places(&native.at);
                 show("");
                 let shop = Shop::find(Some(Origin::Native)).await?;
-                let exit = tour(&shop).await?;
+                let exit = tour(&shop, stays).await?;
                 if stays {
                     say("the shop stays up: go on in another terminal; Ctrl-C stops it");
                     std::future::pending::<()>().await;
@@ -55,7 +55,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn tour(shop: &Shop) -> anyhow::Result<Exit> {
+async fn tour(shop: &Shop, stays: bool) -> anyhow::Result<Exit> {
     let _turn = turn().await?;
     let runner = Runner::new(shop);
     let mut reports = Vec::new();
@@ -64,7 +64,13 @@ async fn tour(shop: &Shop) -> anyhow::Result<Exit> {
             reports.push(play(&runner, &scenario, false).await?);
         }
     }
-    tell_next(shop, &reports);
+    let good = reports.iter().filter(|report| report.is_as_expected()).count();
+    let style = if good == reports.len() { GOOD } else { BAD };
+    show(styled(style, format!("{good} of {} went as expected", reports.len())));
+    show("");
+    if stays {
+        tell_next(shop, &reports);
+    }
     Ok(if reports.iter().all(Report::is_as_expected) { Exit::Good } else { Exit::Otherwise })
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         // Whoever kept it up was killed.
         Err(error) if error.is::<NotRunning>() && arguments.on.on != Some(Origin::Compose) => {
             return match end_rest().await? {
-                0 => Err(error),
+                0 => Err(NotRunning::new("no shop is running: there is nothing to stop").into()),
                 ended => told(&arguments, ended),
             };
         }

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use e2e::Shop;
 use e2e::scenario::{self, order_body};
 use e2e::shop::problem;
 use e2e::stack::Service;
-use e2e::{Shop, State, eventually};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::show::{BAD, GOOD, TITLE, WARNING, columns, show, show_json, styled};
-use super::{Exit, On, resolve};
+use super::{Exit, On, Several, resolve};
 use crate::cli::say::say;
 
 /// Places an order and waits for its end.
@@ -47,7 +48,7 @@ pub(crate) struct OrderArguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     count: u16,
     /// Find it again by this in logs and in Jaeger; without it, the order's id.
-    #[arg(long, value_parser = visible)]
+    #[arg(long, value_parser = correlation_id)]
     correlation_id: Option<String>,
     /// The idempotency key; without it, a new one.
     #[arg(long, value_parser = visible)]
@@ -63,6 +64,13 @@ pub(crate) struct OrderArguments {
 fn visible(text: &str) -> Result<String, String> {
     let is_fine = (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_fine.then(|| text.to_owned()).ok_or_else(|| "1 to 255 visible ASCII characters".to_owned())
+}
+
+/// What the services take as one.
+fn correlation_id(text: &str) -> Result<String, String> {
+    let is_fine = (1..=128).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte));
+    is_fine.then(|| text.to_owned()).ok_or_else(|| "1 to 128 of A-Z a-z 0-9 . _ : -".to_owned())
 }
 
 /// Cancels an order, as its customer.
@@ -82,6 +90,12 @@ const AT_ONCE: usize = 50;
 const LISTED: usize = 10;
 /// Orders whose end is waited for at once: each is asked for again and again.
 const WATCHED_AT_ONCE: usize = 10;
+const UNDER_WAY: [&str; 2] = ["pending", "cancelling"];
+/// How often an order is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// When it is first said that an order is still under way; after that, each time when twice as much has passed.
+const FIRST_WORD: Duration = Duration::from_secs(5);
+const PERSON: &str = "README, \"When a person is needed\"";
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
 
 pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode> {
@@ -122,13 +136,16 @@ pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode>
             error.context(format!("{several} of {count} orders were not taken"))
         });
     }
+    if !on.json && orders.iter().any(|order| UNDER_WAY.iter().any(|status| order["status"] == *status)) && !no_wait {
+        tell_what_is_broken(&shop).await?;
+    }
     let shipped = no_wait || orders.iter().all(|order| order["status"] == "completed");
     Ok(if shipped { Exit::Good } else { Exit::Otherwise }.into())
 }
 
 pub(crate) async fn cancel(arguments: CancelArguments) -> anyhow::Result<ExitCode> {
     let shop = Shop::find(arguments.on.on).await?;
-    let id = resolve(&shop, &arguments.id).await?;
+    let id = resolve(&shop, &arguments.id, Several::Refused).await?;
     let answer = shop.client(Service::Order)?.post(&format!("/orders/{id}/cancel"), &json!({}), "cancel").await?;
     if arguments.on.json {
         show_json(&answer.body)?;
@@ -166,20 +183,34 @@ fn tell_accepted(placed: &[Value]) {
     }
 }
 
-/// The order as it has ended, or as it waits for a person.
+/// The order as it has ended, as it waits for a person, or as it was when we stopped waiting.
 async fn end(shop: &Shop, placed: &Value) -> anyhow::Result<Value> {
     let id = placed["orderId"].as_str().context("the id of an accepted order")?;
     let path = format!("/orders/{id}");
-    eventually(
-        ENDS_WITHIN,
-        &format!("order {id} has ended (`cargo saga timeline {id}` shows how far it is)"),
-        async || {
-            let seen = shop.get(Service::Order, &path).await?.body;
-            let under_way = ["pending", "cancelling"].iter().any(|status| seen["status"] == *status);
-            Ok(if under_way { State::pending(seen["status"].clone()) } else { State::Reached(seen) })
-        },
-    )
-    .await
+    let (begin, mut told) = (Instant::now(), FIRST_WORD);
+    loop {
+        let seen = shop.get(Service::Order, &path).await?.body;
+        let is_under_way = UNDER_WAY.iter().any(|status| seen["status"] == *status);
+        if !is_under_way || begin.elapsed() > ENDS_WITHIN {
+            return Ok(seen);
+        }
+        if begin.elapsed() > told {
+            let status = seen["status"].as_str().unwrap_or_default();
+            say(format!("... order {id} is {status}, {} s so far", told.as_secs()));
+            told *= 2;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Why orders may not end.
+async fn tell_what_is_broken(shop: &Shop) -> anyhow::Result<()> {
+    let parts = shop.disturbed().await?.into_iter().map(|(part, act)| format!("{part} ({act})"));
+    let broken: Vec<String> = parts.chain(shop.switched_on().await?).collect();
+    if !broken.is_empty() {
+        show(styled(WARNING, format!(" broken on request: {}; `cargo saga mend` takes it back", broken.join(", "))));
+    }
+    Ok(())
 }
 
 /// Shows an order for people.
@@ -204,4 +235,11 @@ fn tell(order: &Value) {
     }
     rows.push(["next".to_owned(), format!("cargo saga timeline {}", text("orderId"))]);
     columns(rows);
+    match status.as_str() {
+        "needs_attention" => show(styled(WARNING, format!(" its undo waits for a person: {PERSON}"))),
+        _ if UNDER_WAY.contains(&status.as_str()) => {
+            show(styled(TITLE, " it is not at its end yet, and goes on by itself"))
+        }
+        _ => {}
+    }
 }

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use e2e::Shop;
-use e2e::scenario::{Report, Runner, Scenario, all_scenarios, find};
+use e2e::scenario::{Report, Runner, Scenario, all_scenarios, find, names};
 use e2e::servers::take_turn;
 use serde_json::json;
 
 use super::show::{BAD, GOOD, QUIET, TITLE, columns, show, show_json, styled};
-use super::{Exit, On};
+use super::{Exit, On, nearest};
+use crate::cli::Usage;
 use crate::cli::say::say;
 use crate::cli::until_interrupted;
 
@@ -44,7 +45,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let mut wanted: Vec<Scenario> = Vec::new();
     for name in &arguments.names {
-        wanted.extend(find(name)?);
+        let found = find(name)?;
+        if found.is_empty() {
+            let nearest = nearest(name, names());
+            bail!(Usage(format!("there is no scenario {name}{nearest}: `cargo saga scenario` lists them")));
+        }
+        wanted.extend(found);
     }
     if arguments.all {
         wanted = all_scenarios()?;

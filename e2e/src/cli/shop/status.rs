@@ -26,6 +26,8 @@ pub(crate) struct Arguments {
     on: On,
 }
 
+/// Of orders that wait for a person, so many are named.
+const SHOWN: usize = 5;
 /// How long a service may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -44,9 +46,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let disturbed = shop.disturbed().await?;
     let switches = shop.switched_on().await.unwrap_or_default();
     let health = join_all(shop.at.services.keys().map(|service| look(&shop, *service))).await;
+    let parked = join_all(shop.at.services.keys().map(|service| parked(&shop, *service))).await;
+    let parked: BTreeMap<&str, u64> = parked.into_iter().flatten().filter(|(_, count)| *count > 0).collect();
+    let waiting = waiting_for_a_person(&shop).await.unwrap_or_default();
     let all_well = health.iter().all(|health| health.status == "ready");
     if arguments.on.json {
-        let all = json!({"shop": shop.at, "health": health, "disturbed": disturbed, "switchedOn": switches});
+        let all = json!({"shop": shop.at, "health": health, "disturbed": disturbed, "switchedOn": switches,
+                         "parked": parked, "needAttention": waiting});
         show_json(&all)?;
     } else {
         places(&shop.at);
@@ -67,6 +73,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             ));
         }
     }
+    if !arguments.on.json && !parked.is_empty() {
+        let told: Vec<String> = parked.iter().map(|(service, count)| format!("{count} at {service}")).collect();
+        show(styled(
+            WARNING,
+            format!(" parked messages: {}; see README, \"When a person is needed\"", told.join(", ")),
+        ));
+    }
+    if !arguments.on.json && !waiting.is_empty() {
+        let (shown, more) = (waiting.iter().take(SHOWN).cloned().collect::<Vec<_>>(), waiting.len() > SHOWN);
+        let more = if more { " and others" } else { "" };
+        show(styled(WARNING, format!(" orders that wait for a person: {}{more}", shown.join(", "))));
+    }
     Ok(if all_well { Exit::Good } else { Exit::Failed }.into())
 }
 
@@ -82,9 +100,24 @@ async fn look(shop: &Shop, service: Service) -> Health {
     let (status, because) = match answer {
         Ok(answer) if answer.status == 200 => ("ready", None),
         Ok(answer) => ("not ready", Some(waiting(&answer.body))),
-        Err(error) => ("away", Some(format!("{error:#}"))),
+        // The whole chain repeats the address, and ends with what is the matter.
+        Err(error) => ("away", Some(error.root_cause().to_string())),
     };
     Health { service, status, because }
+}
+
+/// How many messages a service has set aside for a person.
+async fn parked(shop: &Shop, service: Service) -> Option<(&'static str, u64)> {
+    let figures = timeout(PATIENCE, shop.client(service).ok()?.ops_get("/metrics")).await.ok()?.ok()?.text;
+    let is_it = |line: &&str| line.starts_with("inbox_open_messages{") && line.contains("status=\"parked\"");
+    let count = figures.lines().find(is_it)?.rsplit_once(' ')?.1.parse::<f64>().ok()?;
+    Some((service.name(), count as u64))
+}
+
+async fn waiting_for_a_person(shop: &Shop) -> anyhow::Result<Vec<String>> {
+    let orders = timeout(PATIENCE, shop.get(Service::Order, "/orders?status=needs_attention&limit=100")).await??.body;
+    let ids = orders["orders"].as_array().into_iter().flatten().filter_map(|order| order["orderId"].as_str());
+    Ok(ids.map(str::to_owned).collect())
 }
 
 /// Which loops do not work, each reason once.

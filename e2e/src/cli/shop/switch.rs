@@ -9,7 +9,8 @@ use e2e::stack::Service;
 use serde_json::Value;
 
 use super::show::{QUIET, TITLE, columns, show, show_json, styled};
-use super::{Exit, On};
+use super::{Exit, On, nearest};
+use crate::cli::Usage;
 
 /// Switches a fault of the third parties on or off; without a name, shows them all.
 #[derive(Args)]
@@ -59,7 +60,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                 shop.switch_off(&name).await?;
             }
         }
-        (Some("all"), Rate::Share(_)) => bail!("all of them at once can only be switched off"),
+        (Some("all"), Rate::Share(_)) => bail!(Usage("all of them at once can only be switched off".to_owned())),
         (Some(name), Rate::Off) => shop.switch_off(known(&shop, name).await?).await?,
         (Some(name), Rate::Share(rate)) => {
             shop.switch_on(known(&shop, name).await?, rate, arguments.delay_ms, arguments.seed).await?;
@@ -86,7 +87,8 @@ fn names(all: &Value) -> Vec<String> {
 async fn known<'a>(shop: &Shop, name: &'a str) -> anyhow::Result<&'a str> {
     let names = names(&list(shop).await?);
     if !names.iter().any(|known| known == name) {
-        bail!("there is no switch {name}: there are {}", names.join(", "));
+        let nearest = nearest(name, names.iter().map(String::as_str));
+        bail!(Usage(format!("there is no switch {name}{nearest}: there are {}", names.join(", "))));
     }
     Ok(name)
 }

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::show::{BAD, GOOD, QUIET, TITLE, columns, show, show_json, styled};
-use super::{Exit, On, resolve};
+use super::{Exit, On, Several, resolve};
 
 /// Shows what happened to an order: its steps with their attempts and answers, every message that was written,
 /// published and received, what operators did, and its trace.
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shop = Shop::find(arguments.on.on).await?;
-    let id = resolve(&shop, &arguments.id).await?;
+    let id = resolve(&shop, &arguments.id, Several::Newest).await?;
     let order = shop.get(Service::Order, &format!("/orders/{id}")).await?.body;
     let timeline = shop.get(Service::Order, &format!("/orders/{id}/timeline")).await?.body;
     if arguments.on.json {
@@ -80,6 +80,10 @@ fn tell(order: &Value, timeline: &Value) {
         ]);
     }
     columns(happened);
+    show("");
+    let legend = "as the order service knows it: asked, answered: the saga's steps; written, published: its own messages; \
+                  received: those of others";
+    show(styled(QUIET, format!(" {legend}")));
 }
 
 fn status(name: &str) -> String {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use e2e::servers::state_directory;
-use e2e::shop::{Origin, Shop};
+use e2e::shop::{Origin, Shop, native as native_shop};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::sleep;
@@ -67,6 +67,8 @@ pub(crate) struct How {
     otlp: Option<String>,
 }
 
+/// Set for who runs in the background.
+const DETACHED: &str = "SAGA_DETACHED";
 /// How often a detached start is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -79,7 +81,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     keep(&arguments.how, async |native: &Native| {
         places(&native.at);
-        say("everything is up; Ctrl-C stops it");
+        if env::var_os(DETACHED).is_none() {
+            say("everything is up; Ctrl-C stops it");
+        }
         std::future::pending().await
     })
     .await
@@ -114,6 +118,10 @@ pub(crate) async fn keep(
 
 /// Starts ourselves again, out of this terminal, and shows what it says until everything is up.
 async fn detach(how: &How) -> anyhow::Result<ExitCode> {
+    // Its log is not ours to begin anew.
+    if native_shop::is_running()? {
+        bail!("a shop is just starting or stopping: try again in a moment");
+    }
     // Nobody could be asked later.
     ensure_servers(how.yes).await?;
     // Not in the shop's own directory, which may be emptied. Only we may read it: passwords are told.
@@ -123,7 +131,13 @@ async fn detach(how: &How) -> anyhow::Result<ExitCode> {
     let output = output.with_context(|| format!("making {}", log.display()))?;
     let arguments = env::args_os().skip(1).filter(|argument| argument != "--detach" && argument != "-d");
     let mut command = Command::new(env::current_exe()?);
-    command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
+    command
+        .args(arguments)
+        .env(DETACHED, "1")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .process_group(0);
     let mut child = Background(Some(command.spawn().context("starting it in the background")?));
     let mut told = File::open(&log)?;
     loop {

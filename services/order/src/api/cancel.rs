@@ -4,9 +4,11 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use chassis::{Json, Path, Problem};
-use messaging::Cause;
+use messaging::{Cause, TraceContext};
+use opentelemetry::trace::TraceContextExt as _;
 use serde::Serialize;
 use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -15,6 +17,7 @@ use super::body::status_of;
 use super::look::not_found;
 use crate::domain::{Event, State as SagaState};
 use crate::progress::{self, Became, Happening};
+use crate::store::sagas::Locked;
 use crate::store::{orders, sagas, steps};
 
 /// What became of the wish.
@@ -48,8 +51,14 @@ pub(super) async fn cancel(
         SagaState::Running(_) | SagaState::Compensating(_) | SagaState::NeedsAttention(_) | SagaState::Cancelled => {}
     }
     Span::current().record("correlation.id", &saga.order.correlation_id);
+    let span = in_trace_of(&saga);
     let rows = steps::list(&mut transaction, &[saga.id]).await?;
-    let cause = Cause::new(saga.order.correlation_id.clone()).within_saga(saga.id);
+    let cause = Cause {
+        correlation_id: saga.order.correlation_id.clone(),
+        causation_id: None,
+        saga_id: Some(saga.id),
+        trace: TraceContext::of_span(&span),
+    };
     let happening = Happening { saga: &saga, event: Event::Cancel, cause, answer: None };
     let became = progress::advance(&mut transaction, &api.deadlines, &rows, vec![happening]).await?;
     // A crash before this line cancels nothing; after it, the undo is in the outbox.
@@ -60,6 +69,25 @@ pub(super) async fn cancel(
         _ => saga.saga.state,
     };
     let status = status_of(state);
-    tracing::info!(saga.id = %saga.id, order.id = %id, status, "the customer cancels");
+    span.record("outcome", status);
+    tracing::info!(parent: &span, saga.id = %saga.id, order.id = %id, status, "the customer cancels");
     Ok((StatusCode::ACCEPTED, Json(Cancelling { order_id: id, status })))
+}
+
+/// The undo stays in the trace of its order, as retries and deadlines do; the request has a trace of its own, and the
+/// two are linked.
+fn in_trace_of(saga: &Locked) -> Span {
+    let span = tracing::info_span!(
+        parent: None,
+        "cancel order",
+        correlation.id = saga.order.correlation_id,
+        saga.id = %saga.id,
+        order.id = %saga.order.id,
+        outcome = tracing::field::Empty,
+    );
+    let _: Result<(), _> = span.set_parent(saga.order.trace.restore());
+    let request = Span::current();
+    span.add_link(request.context().span().span_context().clone());
+    request.add_link(span.context().span().span_context().clone());
+    span
 }

@@ -11,7 +11,7 @@ use super::place::links;
 use super::{Api, direction_name};
 use crate::domain::Status;
 use crate::store::orders::{self, Filter, Happened, OrderRow};
-use crate::store::steps::{self, StepRow};
+use crate::store::steps::{self, Ended, StepRow};
 
 /// One order: how far it is, and why.
 #[utoipa::path(
@@ -56,6 +56,7 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
     let mut connection = api.pool.acquire().await?;
     let order = orders::find(&mut connection, id).await?.ok_or_else(not_found)?;
     let steps = steps::list(&mut connection, &[order.saga_id]).await?;
+    let earlier = steps::list_earlier(&mut connection, order.saga_id).await?;
     let history = orders::list_history(&mut connection, order.saga_id).await?;
     let placed = Entry {
         at: order.created_at,
@@ -72,7 +73,10 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
         event_id,
         detail,
     }));
-    entries.extend(steps.into_iter().flat_map(step_entries));
+    for row in steps {
+        let before = earlier.iter().find(|(step, direction, _)| (*step, *direction) == (row.step, row.direction));
+        entries.extend(step_entries(row, before.map(|(_, _, ended)| ended.as_slice()).unwrap_or_default()));
+    }
     entries.sort_by_key(|entry| (entry.at, rank(&entry.kind)));
     Ok(Json(Timeline {
         order_id: order.id,
@@ -86,34 +90,59 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
 
 /// What one transaction did happened at one time: its cause comes first.
 fn rank(kind: &str) -> usize {
-    ["placed", "received", "answered", "operator", "asked", "written", "published"]
+    ["placed", "received", "answered", "overdue", "operator", "asked", "written", "published"]
         .iter()
         .position(|known| *known == kind)
         .unwrap_or_default()
 }
 
-fn step_entries(row: StepRow) -> Vec<Entry> {
-    let what = row.step.command(row.direction).to_owned();
-    let asked = Entry {
-        at: row.asked_at,
-        kind: "asked".to_owned(),
-        what: what.clone(),
-        event_id: Some(row.command_id),
-        detail: Some(format!("attempt {}", row.attempts)),
+/// What was asked, again and again, and how it ended each time.
+fn step_entries(row: StepRow, earlier: &[Ended]) -> Vec<Entry> {
+    let what = row.step.command(row.direction);
+    let now = Ended {
+        attempts: row.attempts,
+        command_id: row.command_id,
+        asked_at: row.asked_at,
+        deadline: row.deadline,
+        answered_at: row.answered_at,
+        status: row.status.name().to_owned(),
+        error_code: row.error_code,
     };
-    // What a person accepted was not answered: the failure before it was, and is among what was received.
-    let answered_at = row.answered_at.filter(|_| row.status != Status::Settled);
-    let answered = answered_at.map(|at| Entry {
-        at,
-        kind: "answered".to_owned(),
-        what,
-        event_id: None,
-        detail: Some(match row.error_code {
-            Some(code) => format!("{} ({code})", row.status.name()),
-            None => row.status.name().to_owned(),
-        }),
-    });
-    std::iter::once(asked).chain(answered).collect()
+    let mut entries = Vec::new();
+    let mut attempt = 0;
+    for ended in earlier.iter().chain([&now]) {
+        // One attempt may end twice: overdue, and answered after all.
+        if ended.attempts != attempt {
+            attempt = ended.attempts;
+            entries.push(asked(what, ended));
+        }
+        entries.extend(end(what, ended));
+    }
+    entries
+}
+
+fn asked(what: &str, ended: &Ended) -> Entry {
+    Entry {
+        at: ended.asked_at,
+        kind: "asked".to_owned(),
+        what: what.to_owned(),
+        event_id: Some(ended.command_id),
+        detail: Some(format!("attempt {}", ended.attempts)),
+    }
+}
+
+fn end(what: &str, ended: &Ended) -> Option<Entry> {
+    let name = ended.status.as_str();
+    let (at, kind, detail) = match (Status::named(name)?, ended.answered_at) {
+        (Status::Overdue, _) => (ended.deadline, "overdue", "no answer in its time".to_owned()),
+        // What a person accepted was not answered: how it ended before is among the earlier ends.
+        (Status::Settled, _) | (_, None) => return None,
+        (_, Some(at)) => match &ended.error_code {
+            Some(code) => (at, "answered", format!("{name} ({code})")),
+            None => (at, "answered", name.to_owned()),
+        },
+    };
+    Some(Entry { at, kind: kind.to_owned(), what: what.to_owned(), event_id: None, detail: Some(detail) })
 }
 
 fn order_body(api: &Api, row: OrderRow) -> OrderBody {

@@ -201,7 +201,7 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     transaction.commit().await?;
     api.poke.poke();
     tracing::warn!(saga.id = %id, order.id = %acted.order_id, step.name = at.name(), status = acted.status,
-        "an operator chose to {verb} the undo");
+        "{actor} chose to {verb} the undo: {}", act.reason);
     Ok(Json(acted))
 }
 

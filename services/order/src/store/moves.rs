@@ -128,6 +128,9 @@ pub(crate) async fn save(connection: &mut PgConnection, moves: &Moves) -> Result
            marked as (
                update saga_steps t
                set status = m.status, error_code = m.code, handler_attempts = m.handler_attempts,
+                   earlier = case when t.status = 'asked' then t.earlier else t.earlier || jsonb_build_object('attempts', t.attempts, 'commandId', t.command_id, 'askedAt', t.asked_at,
+                                          'deadline', t.deadline, 'answeredAt', t.answered_at, 'status', t.status,
+                                          'errorCode', t.error_code) end,
                    answered_at = case when m.is_answered then now() else t.answered_at end
                from unnest($8::uuid[], $9::text[], $10::text[], $11::text[], $12::boolean[], $13::text[], $14::int[])
                     as m(saga_id, step, direction, status, is_answered, code, handler_attempts)
@@ -137,7 +140,10 @@ pub(crate) async fn save(connection: &mut PgConnection, moves: &Moves) -> Result
            from unnest($15::uuid[], $16::text[], $17::text[], $18::uuid[], $19::float8[])
                 as a(saga_id, step, direction, command_id, time)
            on conflict on constraint saga_steps_are_unique do update
-           set status = 'asked', command_id = excluded.command_id, attempts = t.attempts + 1, asked_at = now(),
+           set earlier = t.earlier || jsonb_build_object('attempts', t.attempts, 'commandId', t.command_id, 'askedAt', t.asked_at,
+                                          'deadline', t.deadline, 'answeredAt', t.answered_at, 'status', t.status,
+                                          'errorCode', t.error_code),
+               status = 'asked', command_id = excluded.command_id, attempts = t.attempts + 1, asked_at = now(),
                deadline = excluded.deadline, answered_at = null, error_code = null, handler_attempts = null"#,
         &changes.iter().map(|c| c.id).collect::<Vec<_>>(),
         &states.iter().map(|(state, _)| (*state).to_owned()).collect::<Vec<_>>(),

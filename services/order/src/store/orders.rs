@@ -99,7 +99,8 @@ pub(crate) async fn list_history(connection: &mut PgConnection, saga_id: Uuid) -
            union all
            select received_at, 'received', message_type, null, nullif(status, 'done') from inbox where key = $2
            union all
-           select at, 'operator', verb, null, outcome ->> 'step' from operator_actions where target = $2"#,
+           select at, 'operator', verb, null, concat(outcome ->> 'step', ', by ', actor, ': ', reason)
+           from operator_actions where target = $2"#,
         saga_id,
         saga_id.to_string()
     );

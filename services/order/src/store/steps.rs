@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use contracts::step::{Direction, Step};
 use messaging::Failure;
+use serde::Deserialize;
 use sqlx::PgConnection;
+use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -81,6 +83,41 @@ pub(crate) async fn list(connection: &mut PgConnection, saga_ids: &[Uuid]) -> Re
             })
         })
         .collect()
+}
+
+/// How a do or undo ended before it was asked again, settled, or answered after all.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Ended {
+    pub(crate) attempts: i32,
+    pub(crate) command_id: Uuid,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) asked_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) deadline: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub(crate) answered_at: Option<OffsetDateTime>,
+    pub(crate) status: String,
+    pub(crate) error_code: Option<String>,
+}
+
+/// The earlier ends of a saga's steps, the first first.
+pub(crate) async fn list_earlier(
+    connection: &mut PgConnection,
+    saga_id: Uuid,
+) -> Result<Vec<(Step, Direction, Vec<Ended>)>, Failure> {
+    let rows = sqlx::query!(
+        r#"select step, direction, earlier as "earlier: Json<Vec<Ended>>" from saga_steps
+           where saga_id = $1 and earlier <> '[]'"#,
+        saga_id
+    )
+    .fetch_all(connection)
+    .await?;
+    let known = |name: &str, direction: &str| Step::named(name).zip(Direction::named(direction));
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| known(&row.step, &row.direction).map(|(step, way)| (step, way, row.earlier.0)))
+        .collect())
 }
 
 /// Writes down answers that changed nothing.

@@ -99,7 +99,8 @@ async fn start_on(
 async fn start_jaeger(program: Option<&Path>, ports: Ports, directory: &Path) -> anyhow::Result<Option<Jaeger>> {
     let Some(program) = program else { return Ok(None) };
     let (page, otlp) = ports.jaeger();
-    Jaeger::start_on(program, directory, page, otlp).await.map(Some)
+    let starting = Jaeger::start_on(program, directory, page, otlp);
+    timed("Jaeger is ready", starting).await.context("JAEGER, or the PATH, names it").map(Some)
 }
 
 fn whereabouts(coordinates: &Coordinates, ports: Ports, jaeger: Option<&Jaeger>) -> Whereabouts {
