@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use chassis::{Base, Identity, Service};
 use e2e::bench::EFFECTS;
-use messaging::{Consumer, Decode, Delivery, Envelope, Failure, Handler, Poke, Ready, RetryPolicy};
+use messaging::{Decode, Delivery, Envelope, Failure, Handler, Poke, Ready, RetryPolicy};
 use sqlx::PgConnection;
 
 /// Everything that comes.
@@ -48,7 +48,7 @@ impl Handler for Effects {
 struct Settings {}
 
 fn start(_settings: &Settings, base: Base) -> Result<Service, Failure> {
-    let consumer = Consumer::new(EFFECTS, Effects, &base.database, base.broker()?, Poke::default());
+    let consumer = base.consumer(EFFECTS, Effects, Poke::default())?;
     Ok(Service::new(base).consumer(consumer))
 }
 

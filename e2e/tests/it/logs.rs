@@ -1,8 +1,11 @@
 //! From the log alone: what failed, at which step, at which attempt, how far the undo got; and nothing that must not
 //! be there.
 
-use e2e::{Service, Stack};
-use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use e2e::{Service, Stack, workspace};
+use serde_json::{Value, json};
 
 use crate::shop::{books_balance, comes_to, impatient, order, place};
 
@@ -46,5 +49,52 @@ async fn every_line_is_json_and_tells_what_failed_and_how_far_the_undo_got() -> 
     let all = lines.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     assert!(!all.contains("Marked-Name-4711"), "a customer's name is in the log");
     assert!(!all.contains("operators-of-a-test"), "a secret is in the log");
+    Ok(())
+}
+
+/// Fields that a line must have because it has another, and fields of every line of a saga.
+#[tokio::test]
+async fn every_line_of_a_saga_has_the_fields_that_the_docs_promise() -> anyhow::Result<()> {
+    let stack = Stack::start(impatient()).await?;
+    let shipped = place(&stack, &order("KEYBOARD", 1, "pm_flaky_2", "standard")).await?;
+    comes_to(&stack, &shipped, "completed").await?;
+    let undone = place(&stack, &order("UNICORN", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &undone, "cancelled").await?;
+    let late = stack.order().post(&format!("/orders/{}/cancel", shipped.order), &json!({}), "late").await?;
+    assert_eq!(late.status, 409, "{}", late.text);
+    books_balance(&stack).await?;
+    let docs = fs::read_to_string(workspace().join("docs/logs.md"))?;
+    let cells = docs.lines().filter_map(|line| line.strip_prefix("| `")).filter_map(|line| line.split(" |").next());
+    let told: BTreeSet<&str> =
+        cells.flat_map(|cell| cell.split(['`', ',', ' '])).filter(|name| !name.is_empty()).collect();
+    let mut failures = BTreeMap::new();
+    for line in lines(&stack) {
+        let has = |field: &str| !line[field].is_null();
+        let fields =
+            line.as_object().map(|line| line.keys().map(String::as_str).collect::<Vec<_>>()).unwrap_or_default();
+        let is_start = line["message"] == "listening";
+        let unknown: Vec<&&str> = fields.iter().filter(|field| !is_start && !told.contains(**field)).collect();
+        assert!(unknown.is_empty(), "docs/logs.md does not know {unknown:?}: {line:#}");
+        let is_ours = [&shipped, &undone].iter().any(|placed| line["correlationId"] == placed.correlation);
+        if !is_ours {
+            assert!(is_start || has("loopName") || line["service"] == "sandbox", "a line of no order: {line:#}");
+            continue;
+        }
+        assert!(has("traceId"), "{line:#}");
+        let is_third_party = line["service"] == "sandbox";
+        assert!(is_third_party || has("sagaId"), "{line:#}");
+        assert!(!has("httpStatus") || has("orderId"), "{line:#}");
+        assert!(
+            !has("eventId") || (has("attempt") && (line["service"] == "order" || has("idempotencyKey"))),
+            "{line:#}"
+        );
+        assert!(has("errorType") == has("errorCode"), "{line:#}");
+        assert!(!has("retryable") || has("errorCode"), "{line:#}");
+        if has("retryable") {
+            *failures.entry((line["eventId"].to_string(), line["attempt"].to_string())).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(failures.len(), 2, "two attempts failed: {failures:?}");
+    assert!(failures.values().all(|count| *count == 1), "a failure is told once: {failures:?}");
     Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use e2e::otlp::Answer;
 use e2e::scenario::{Runner, find};
 use e2e::stack::Service;
-use e2e::{Collector, Jaeger, Settings, Span, Stack, State, eventually};
+use e2e::{Action, Collector, Jaeger, Settings, Span, Stack, State, eventually};
 use serde_json::{Value, json};
 
 use crate::scenarios::shop_of;
@@ -70,6 +70,57 @@ async fn retries_stay_in_the_trace_of_their_order() -> anyhow::Result<()> {
         let calls = spans.iter().filter(|span| span.kind == "client" && span.service == "payment").count();
         let whole = attempts == BTreeSet::from(["1", "2", "3"]) && calls == 3 && orphans(&spans).is_empty();
         Ok(if whole { State::Reached(()) } else { State::pending((attempts, calls)) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn retries_have_linked_traces_of_their_own_where_a_setting_says_so() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let settings = crate::shop::impatient().otlp(collector.endpoint()).set(Service::Payment, "TRACE_LATER", "link");
+    let stack = Stack::start(settings).await?;
+    let placed = place(&stack, &order("MOUSE", 1, "pm_flaky_2", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    eventually(SOON, "two retries link to the trace of the order", async || {
+        let spans = collector.spans_with("correlation.id", &placed.correlation);
+        let attempts = spans.iter().filter(|span| span.name == "process payment.commands");
+        let (inside, outside): (Vec<_>, Vec<_>) = attempts.partition(|span| span.trace_id == placed.trace);
+        let links = |span: &&Span| span.parent_id.is_empty() && span.links.iter().any(|(id, _)| *id == placed.trace);
+        let whole = inside.len() == 1 && outside.len() == 2 && outside.iter().all(links);
+        Ok(if whole { State::Reached(()) } else { State::pending(spans) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_batch_links_to_its_messages_and_is_the_parent_of_none() -> anyhow::Result<()> {
+    let collector = Collector::start().await?;
+    let stack = Stack::start(crate::shop::patient().otlp(collector.endpoint())).await?;
+    // Twenty commands wait, and are published and applied together.
+    stack.order().holds().arm("relay.read", Action::Hold)?;
+    let places = (0..20).map(|_| async { place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await });
+    let placed = futures::future::try_join_all(places).await?;
+    stack.order().holds().release("relay.read")?;
+    for placed in &placed {
+        comes_to(&stack, placed, "completed").await?;
+    }
+    eventually(SOON, "batches of both kinds are linked both ways", async || {
+        let spans = collector.spans();
+        let of = |id: &str| spans.iter().find(|span| span.span_id == id);
+        let mut seen = BTreeSet::new();
+        for batch in spans.iter().filter(|span| span.name == "relay batch" || span.name.starts_with("apply ")) {
+            assert!(
+                batch.parent_id.is_empty() && !spans.iter().any(|span| span.parent_id == batch.span_id),
+                "{batch:#?}"
+            );
+            let linking = spans.iter().filter(|span| span.links.iter().any(|(_, id)| *id == batch.span_id));
+            let count = batch.attribute("messaging.batch.message_count").and_then(|count| count.parse::<usize>().ok());
+            let is_whole = batch.links.iter().all(|(_, id)| of(id).is_some()) && Some(linking.count()) == count;
+            if is_whole && count > Some(1) && Some(batch.links.len()) == count {
+                seen.insert(batch.name.split(' ').next().unwrap_or_default().to_owned());
+            }
+        }
+        Ok(if seen.len() == 2 { State::Reached(()) } else { State::pending(seen) })
     })
     .await
 }

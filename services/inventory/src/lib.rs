@@ -15,7 +15,7 @@ mod store;
 
 use chassis::{Base, Service};
 use contracts::topology;
-use messaging::{Consumer, Failure, RetryPolicy};
+use messaging::{Failure, RetryPolicy};
 
 use api::Api;
 use commands::Commands;
@@ -37,9 +37,9 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let relay = base.relay(topology::EXCHANGES)?;
     let retry = RetryPolicy { attempts: Some(settings.message_attempts), ..RetryPolicy::default() };
     let commands = Commands { retry };
-    let commands = Consumer::new(topology::INVENTORY_COMMANDS, commands, &base.database, base.broker()?, relay.poke());
+    let commands = base.consumer(topology::INVENTORY_COMMANDS, commands, relay.poke())?;
     let events = Events { retry };
-    let events = Consumer::new(topology::INVENTORY_EVENTS, events, &base.database, base.broker()?, relay.poke());
+    let events = base.consumer(topology::INVENTORY_EVENTS, events, relay.poke())?;
     let api = Api { pool: base.pool.clone() };
     Ok(Service::new(base).relay(relay).consumer(commands).consumer(events).routes(api.routes()))
 }

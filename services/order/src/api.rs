@@ -6,8 +6,11 @@ use chassis::{Base, Together};
 use contracts::step::Direction;
 use messaging::{Failure, Poke};
 use sqlx::PgPool;
+use tracing::Span;
+use tracing::field::display;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use uuid::Uuid;
 
 use crate::definition::Deadlines;
 
@@ -50,6 +53,14 @@ impl Api {
             .routes(routes!(cancel::cancel))
             .with_state(self)
     }
+}
+
+/// Puts the ids on the request's span: every line about it tells them, also that of a refusal.
+fn describe(correlation_id: &str, saga_id: Uuid, order_id: Uuid) {
+    let span = Span::current();
+    span.record("correlation.id", correlation_id);
+    span.record("saga.id", display(saga_id));
+    span.record("order.id", display(order_id));
 }
 
 /// The name of a direction in an answer.

@@ -5,11 +5,10 @@
 use std::time::Duration;
 
 use contracts::step::Direction;
-use messaging::{Cause, Class, Failure, Poke, Pulse, State, TraceContext, supervise};
+use messaging::{Cause, Class, Failure, Later, Poke, Pulse, State, TraceContext, supervise};
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use uuid::Uuid;
 
 use crate::definition::Deadlines;
@@ -32,6 +31,8 @@ pub(crate) struct Sweep {
     /// The consumer of the answers.
     pub(crate) replies: Pulse,
     pub(crate) deadlines: Deadlines,
+    /// In which trace a deadline is shown.
+    pub(crate) later: Later,
     pub(crate) poke: Poke,
 }
 
@@ -137,7 +138,7 @@ impl Sweep {
                 acts.push(Act::PutOff);
                 continue;
             }
-            let span = open_span(saga, row);
+            let span = open_span(saga, row, self.later);
             happenings.push(happening(saga, row, &span));
             spans.push(span);
         }
@@ -168,8 +169,8 @@ fn happening<'a>(saga: &'a Locked, row: &StepRow, span: &Span) -> Happening<'a> 
     Happening { saga, event, cause, answer: None }
 }
 
-/// A deadline stays in the trace of its order.
-fn open_span(saga: &Locked, row: &StepRow) -> Span {
+/// A deadline stays in the trace of its order, or links to it.
+fn open_span(saga: &Locked, row: &StepRow, later: Later) -> Span {
     let span = tracing::info_span!(
         parent: None,
         "deadline",
@@ -181,7 +182,7 @@ fn open_span(saga: &Locked, row: &StepRow) -> Span {
         attempt = i64::from(row.attempts),
         outcome = tracing::field::Empty,
     );
-    let _: Result<(), _> = span.set_parent(saga.order.trace.restore());
+    later.place(&span, &saga.order.trace);
     span
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use chassis::{Base, Service};
 use contracts::topology;
-use messaging::{Consumer, Failure, Pulse};
+use messaging::{Failure, Pulse};
 
 use api::Api;
 use deadlines::Sweep;
@@ -52,8 +52,14 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let relay = base.relay(topology::EXCHANGES)?;
     let poke = relay.poke();
     let replies = Replies { deadlines };
-    let consumer = Consumer::new(topology::ORDER_REPLIES, replies, &base.database, base.broker()?, poke.clone());
-    let sweep = Sweep { pool: base.pool.clone(), replies: consumer.pulse(), deadlines, poke: poke.clone() };
+    let consumer = base.consumer(topology::ORDER_REPLIES, replies, poke.clone())?;
+    let sweep = Sweep {
+        pool: base.pool.clone(),
+        replies: consumer.pulse(),
+        deadlines,
+        later: base.later(),
+        poke: poke.clone(),
+    };
     let pulse = Pulse::new("deadlines");
     let api = Api::new(base.clone(), poke, deadlines);
     Ok(Service::new(base)

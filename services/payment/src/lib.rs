@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use chassis::{Base, Service, ThirdParty};
 use contracts::topology;
-use messaging::{Backoff, Consumer, Failure, RetryPolicy};
+use messaging::{Backoff, Failure, RetryPolicy};
 
 use api::Api;
 use commands::{Commands, Looks};
@@ -61,7 +61,7 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let undo_retry = retry.without_limit(LONGEST_UNDO_WAIT);
     let commands =
         Commands { pool: base.pool.clone(), looks: Looks::new(1, LOOKED_AT_TOGETHER), provider, retry, undo_retry };
-    let consumer = Consumer::new(topology::PAYMENT_COMMANDS, commands, &base.database, base.broker()?, relay.poke());
+    let consumer = base.consumer(topology::PAYMENT_COMMANDS, commands, relay.poke())?;
     let api = Api { pool: base.pool.clone() };
     Ok(Service::new(base).relay(relay).consumer(consumer).routes(api.routes()))
 }

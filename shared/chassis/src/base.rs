@@ -1,11 +1,11 @@
 //! What a service is given at its start: its identity, its pool, and the makers of everything that the settings
 //! decide.
 
-use messaging::{Broker, Exchange, Failure, Relay};
+use messaging::{Broker, Consumer, ConsumerSettings, Exchange, Failure, Handler, Later, Poke, Queue, Relay};
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::settings::{Common, Identity};
+use crate::settings::{Common, Identity, TraceLater};
 
 /// What a service builds its parts from.
 #[derive(Clone)]
@@ -45,6 +45,23 @@ impl Base {
     /// As [`Base::broker`].
     pub fn relay(&self, exchanges: &'static [Exchange]) -> Result<Relay, Failure> {
         Ok(Relay::new(&self.database, self.broker()?, exchanges, self.settings.relay_settings()))
+    }
+
+    /// A consumer of this queue, with what the settings say.
+    ///
+    /// # Errors
+    /// As [`Base::broker`].
+    pub fn consumer<H: Handler>(&self, queue: Queue, handler: H, poke: Poke) -> Result<Consumer<H>, Failure> {
+        let settings = ConsumerSettings { later: self.later(), ..ConsumerSettings::default() };
+        Ok(Consumer::new(queue, handler, &self.database, self.broker()?, poke).with_settings(settings))
+    }
+
+    /// In which trace retries and deadlines are shown.
+    pub fn later(&self) -> Later {
+        match self.settings.trace_later {
+            TraceLater::Continue => Later::Continue,
+            TraceLater::Link => Later::Link,
+        }
     }
 
     /// Where a trace can be seen, if traces go anywhere.

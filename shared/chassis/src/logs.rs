@@ -25,8 +25,8 @@ const TIMESTAMP: &[FormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 const CLOCK: &[FormatItem<'_>] = format_description!("[hour]:[minute]:[second].[subsecond digits:3]");
 
-/// Attributes of spans that say how the machine works, not what happened.
-const NOISE: &[&str] = &["otel.", "messaging.", "http.", "url.", "server.", "log.", "rpc."];
+/// Attributes of spans that say how the machine works, not what happened; and the outcome, which a line has as its status.
+const NOISE: &[&str] = &["otel.", "messaging.", "http.", "url.", "server.", "log.", "rpc.", "outcome"];
 
 /// Writes log lines to the standard output.
 pub(crate) struct Logs {

@@ -30,7 +30,7 @@ fn live(identity: Identity, verb: Verb, common: Common, start: Start<'_>) -> Exi
     match serve(identity, verb, common, start) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tracing::error!(error.code = failure.code(), "{} ends: {}", identity.name, failure.chain());
+            tracing::error!(error.type = "Technical", error.code = failure.code(), "{} ends: {}", identity.name, failure.chain());
             ExitCode::FAILURE
         }
     }

@@ -58,6 +58,15 @@ pub enum Sampling {
     Parent,
 }
 
+/// In which trace retries and deadlines are shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TraceLater {
+    /// In that of their order
+    Continue,
+    /// Each in one of its own, which links to that of the order
+    Link,
+}
+
 /// What becomes of published rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Published {
@@ -110,6 +119,10 @@ pub struct Common {
     /// Which traces are kept
     #[arg(long, env, value_name = "WHICH", default_value = "always")]
     pub trace_sampling: Sampling,
+
+    /// In which trace retries and deadlines are shown
+    #[arg(long, env, value_name = "WHERE", default_value = "continue")]
+    pub trace_later: TraceLater,
 
     /// How log lines look
     #[arg(long, env, value_name = "FORM", default_value = "json")]

@@ -14,6 +14,7 @@ use crate::relay::Poke;
 use crate::session::{Session, close, within};
 use crate::supervise::{Pulse, State, supervise};
 use crate::topology::Queue;
+use crate::trace::Later;
 
 mod acks;
 mod apply;
@@ -25,6 +26,7 @@ mod look;
 mod pipeline;
 pub(crate) mod raw;
 mod slots;
+mod span;
 mod verdict;
 
 use claims::Claims;
@@ -46,6 +48,8 @@ pub struct ConsumerSettings {
     pub deadly_after: u32,
     /// How long a claimed message belongs to its run. Longer than any run: another one may begin after it.
     pub lease: Duration,
+    /// In which trace later attempts of a message are shown.
+    pub later: Later,
 }
 
 impl Default for ConsumerSettings {
@@ -57,6 +61,7 @@ impl Default for ConsumerSettings {
             apply_deadline: Duration::from_secs(10),
             deadly_after: 5,
             lease: Duration::from_secs(15),
+            later: Later::Continue,
         }
     }
 }

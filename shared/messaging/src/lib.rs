@@ -50,4 +50,4 @@ pub use relay::{AfterPublish, Poke, Relay, RelaySettings};
 pub use retry::{Backoff, RetryPolicy};
 pub use supervise::{Pulse, State};
 pub use topology::{Exchange, Kind, Queue};
-pub use trace::TraceContext;
+pub use trace::{Later, TraceContext};

@@ -131,9 +131,9 @@ where
 fn tell(pulse: &Pulse, failure: &Failure) {
     let (name, code, reason) = (pulse.name(), failure.code(), failure.chain());
     if failure.class() == Class::Unavailable {
-        tracing::warn!(loop.name = name, error.code = code, "{name} waits and will start again: {reason}");
+        tracing::warn!(loop.name = name, error.type = "Technical", error.code = code, "{name} waits and will start again: {reason}");
     } else {
-        tracing::error!(loop.name = name, error.code = code, "{name} failed and will start again: {reason}");
+        tracing::error!(loop.name = name, error.type = "Technical", error.code = code, "{name} failed and will start again: {reason}");
     }
 }
 

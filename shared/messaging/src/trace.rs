@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
+/// What OpenTelemetry's SDK keeps of a span's links by default.
+pub(crate) const MOST_LINKS: usize = 128;
 /// Longest `tracestate` that is passed on, in bytes: what W3C Trace Context §3.3.1.5 asks to propagate at least.
 const LONGEST_TRACESTATE: usize = 512;
 /// Longest `baggage` that is passed on, in bytes. W3C Baggage allows 8192; a row should not carry that much.
@@ -77,6 +79,27 @@ impl TraceContext {
         [("traceparent", &self.traceparent), ("tracestate", &self.tracestate), ("baggage", &self.baggage)]
             .into_iter()
             .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+    }
+}
+
+/// In which trace a later attempt is shown: a retry of a message, a deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Later {
+    /// In that of its origin.
+    #[default]
+    Continue,
+    /// In one of its own, which links to that of its origin.
+    Link,
+}
+
+impl Later {
+    /// Puts a span that has no parent yet where it belongs. Before anybody enters it.
+    pub fn place(self, span: &Span, origin: &TraceContext) {
+        match self {
+            // A context that nobody can read is no parent: the span gets a trace of its own.
+            Later::Continue => drop(span.set_parent(origin.restore())),
+            Later::Link => span.add_link(origin.restore().span().span_context().clone()),
+        }
     }
 }
 

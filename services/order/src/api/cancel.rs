@@ -12,9 +12,9 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::Api;
 use super::body::status_of;
 use super::look::not_found;
+use super::{Api, describe};
 use crate::domain::{Event, State as SagaState};
 use crate::progress::{self, Became, Happening};
 use crate::store::sagas::Locked;
@@ -45,12 +45,12 @@ pub(super) async fn cancel(
     let order = orders::find(&mut transaction, id).await?.ok_or_else(not_found)?;
     let mut locked = sagas::lock(&mut transaction, &[order.saga_id]).await?;
     let saga = locked.pop().ok_or_else(not_found)?;
+    describe(&saga.order.correlation_id, saga.id, id);
     match saga.saga.state {
         SagaState::Completed => return Err(Problem::conflict("order.already_shipped", "the order has been shipped")),
         SagaState::Settled => return Err(Problem::conflict("order.settled", "the order was settled by a person")),
         SagaState::Running(_) | SagaState::Compensating(_) | SagaState::NeedsAttention(_) | SagaState::Cancelled => {}
     }
-    Span::current().record("correlation.id", &saga.order.correlation_id);
     let span = in_trace_of(&saga);
     let rows = steps::list(&mut transaction, &[saga.id]).await?;
     let cause = Cause {

@@ -15,8 +15,8 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use uuid::Uuid;
 
-use super::Api;
 use super::body::status_of;
+use super::{Api, describe};
 use crate::domain::{self, Event, State as SagaState, Status};
 use crate::progress::{self, Happening};
 use crate::store::orders::{self, Filter};
@@ -150,6 +150,7 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     let mut transaction = api.pool.begin().await?;
     let mut locked = sagas::lock(&mut transaction, &[id]).await?;
     let saga = locked.pop().ok_or_else(|| Problem::not_found("saga.not_found", "there is no such saga"))?;
+    describe(&saga.order.correlation_id, id, saga.order.id);
     let rows = steps::list(&mut transaction, &[id]).await?;
     let at = act.step;
     let undo = rows.iter().find(|row| row.step == at && row.direction == Direction::Undo);
@@ -189,7 +190,6 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     }
     // An operator's act has a trace of its own, linked to the order's.
     let span = Span::current();
-    span.record("correlation.id", &saga.order.correlation_id);
     span.add_link(saga.order.trace.restore().span().span_context().clone());
     let cause = Cause::new(saga.order.correlation_id.clone()).within_saga(id);
     let happening = Happening { saga: &saga, event, cause, answer: None };
@@ -200,8 +200,7 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     // A crash before this line leaves the saga waiting; after it, act and command are both there.
     transaction.commit().await?;
     api.poke.poke();
-    tracing::warn!(saga.id = %id, order.id = %acted.order_id, step.name = at.name(), status = acted.status,
-        "{actor} chose to {verb} the undo: {}", act.reason);
+    tracing::warn!(step.name = at.name(), status = acted.status, "{actor} chose to {verb} the undo: {}", act.reason);
     Ok(Json(acted))
 }
 

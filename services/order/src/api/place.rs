@@ -8,9 +8,9 @@ use chassis::{Correlation, Json, Problem};
 use messaging::{Cause, Failure};
 use uuid::Uuid;
 
-use super::Api;
 use super::body::{Links, PlaceOrder, Placed, Total};
 use super::placing::{self, Outcome, Wanted};
+use super::{Api, describe};
 use crate::domain::cart;
 use crate::store::sagas::OrderDetails;
 
@@ -42,12 +42,14 @@ pub(super) async fn place(
     let lines = cart::merge(&request.lines());
     let cause = Cause::new(correlation.or(order_id)).within_saga(saga_id);
 
+    let correlation_id = cause.correlation_id.clone();
     let wanted = Wanted { key, fingerprint, request, lines, order_id, saga_id, cause };
     let outcome = api.placing.run(wanted, |group| placing::place(api.clone(), group)).await??;
 
     match outcome {
         Outcome::Placed(answer) => {
-            tracing::info!(saga.id = %saga_id, order.id = %order_id, status = "running", "order accepted");
+            describe(&correlation_id, saga_id, order_id);
+            tracing::info!(status = "running", "order accepted");
             Ok(answer.into_response())
         }
         Outcome::Repeated(answer) => Ok(answer.into_response()),

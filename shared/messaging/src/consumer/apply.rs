@@ -11,6 +11,7 @@ use super::count;
 use super::handler::Handler;
 use super::item::{Batch, Origin, Prepared};
 use super::pipeline::{Pipeline, panicked};
+use super::span::TransactionSpan;
 use crate::error::{Class, Failure};
 use crate::hold;
 use crate::inbox::{self, claims};
@@ -53,6 +54,7 @@ impl<H: Handler> Pipeline<H> {
         batch: &mut Batch<H::Message, H::Prepared>,
     ) -> Result<Batch<H::Message, H::Prepared>, Failure> {
         let mut known = Batch::of(Vec::new());
+        let span = TransactionSpan::start(self.queue, &batch.ready);
         let running = transaction(&mut self.database, self.queue, &*self.handler, batch, &mut known);
         let running = AssertUnwindSafe(running).catch_unwind();
         let failure = match tokio::time::timeout(self.settings.apply_deadline, running).await {
@@ -65,6 +67,7 @@ impl<H: Handler> Pipeline<H> {
                 self.replace_session(Failure::transient("handler.deadline", context)).await?
             }
         };
+        span.fail(failure.code());
         batch.merge(known);
         Err(failure)
     }

@@ -30,7 +30,8 @@ impl<H: Handler> Pipeline<H> {
             let delivery = delivery?;
             self.acks.arrived(delivery.delivery_tag);
             let (tag, is_redelivered) = (delivery.delivery_tag, delivery.redelivered);
-            let decoded = decode(&*self.handler, self.queue, Raw::of(delivery), Origin::Fresh(tag));
+            let decoded =
+                decode(&*self.handler, self.queue, Raw::of(delivery), Origin::Fresh(tag), self.settings.later);
             arrived.push((decoded, is_redelivered));
         }
         let ids: Vec<String> = arrived.iter().map(|(decoded, _)| raw_of(decoded).message_id.clone()).collect();

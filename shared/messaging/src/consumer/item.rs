@@ -7,6 +7,7 @@ use super::handler::{Attempt, Delivery, Handler, Ready};
 use super::raw::Raw;
 use crate::envelope::Decode as _;
 use crate::error::Failure;
+use crate::trace::Later;
 
 /// Where a message came from, and hence how it is settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,21 +76,22 @@ pub(super) fn decode<H: Handler>(
     queue: &'static str,
     mut raw: Raw,
     origin: Origin,
+    later: Later,
 ) -> Result<Item<H::Message>, (Box<Ticket>, Failure)> {
-    let number = match origin {
-        Origin::Fresh(_) => 1,
-        Origin::Claimed(attempts) => attempts,
+    let (number, later) = match origin {
+        Origin::Fresh(_) => (1, Later::Continue),
+        Origin::Claimed(attempts) => (attempts, if attempts > 1 { later } else { Later::Continue }),
     };
     let decoded = raw.read().and_then(|envelope| Ok((H::Message::decode(&envelope)?, envelope)));
     let (message, envelope) = match decoded {
         Ok(decoded) => decoded,
         Err(failure) => {
-            tell_unreadable(queue, &raw, number, &failure);
+            tell_unreadable(queue, &raw, number, later, &failure);
             return Err((Box::new(Ticket { raw, origin }), failure));
         }
     };
     let attempt = Attempt { number, is_last: handler.retry_policy(&message).is_last(number) };
-    let span = open_span(queue, &raw, &envelope.correlation_id, number);
+    let span = open_span(queue, &raw, &envelope.correlation_id, number, later);
     if let Some(saga_id) = envelope.saga_id {
         span.record("saga.id", tracing::field::display(saga_id));
     }
@@ -101,8 +103,8 @@ pub(super) fn decode<H: Handler>(
 }
 
 /// What nobody can read is parked, and shows in the trace that its headers name all the same.
-fn tell_unreadable(queue: &'static str, raw: &Raw, attempt: u32, failure: &Failure) {
-    let span = open_span(queue, raw, raw.correlation_id.as_deref().unwrap_or_default(), attempt);
+fn tell_unreadable(queue: &'static str, raw: &Raw, attempt: u32, later: Later, failure: &Failure) {
+    let span = open_span(queue, raw, raw.correlation_id.as_deref().unwrap_or_default(), attempt, later);
     span.record("otel.status_code", "ERROR");
     span.record("otel.status_description", failure.code());
     span.record("error.type", "Technical");
@@ -110,7 +112,7 @@ fn tell_unreadable(queue: &'static str, raw: &Raw, attempt: u32, failure: &Failu
     span.add_event("parked", Vec::new());
 }
 
-fn open_span(queue: &'static str, raw: &Raw, correlation_id: &str, attempt: u32) -> Span {
+fn open_span(queue: &'static str, raw: &Raw, correlation_id: &str, attempt: u32, later: Later) -> Span {
     let span = tracing::info_span!(
         parent: None,
         "process",
@@ -133,8 +135,6 @@ fn open_span(queue: &'static str, raw: &Raw, correlation_id: &str, attempt: u32)
         attempt = i64::from(attempt),
         outcome = tracing::field::Empty,
     );
-    // A context that nobody can read is no parent: the message gets a trace of its own.
-    let header = raw.trace();
-    let _: Result<(), _> = span.set_parent(header.restore());
+    later.place(&span, &raw.trace());
     span
 }

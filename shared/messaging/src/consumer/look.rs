@@ -61,7 +61,13 @@ impl<H: Handler> Pipeline<H> {
         }
         crate::hold::point("consumer.claimed").await;
         for message in claimed {
-            match decode(&*self.handler, self.queue, message.raw, Origin::Claimed(message.attempts)) {
+            match decode(
+                &*self.handler,
+                self.queue,
+                message.raw,
+                Origin::Claimed(message.attempts),
+                self.settings.later,
+            ) {
                 Ok(item) => {
                     let key = item.ticket.raw.key.clone();
                     if let Some(item) = self.slots.enter(&key, item) {

@@ -231,7 +231,7 @@ impl<H: Handler> Pipeline<H> {
         match result {
             Ok(prepared) => self.push_ready(item, prepared),
             Err(failure) if failure.class() == Class::Unavailable => {
-                tracing::warn!(parent: item.delivery.span(), error.code = failure.code(),
+                tracing::warn!(parent: item.delivery.span(), error.type = "Technical", error.code = failure.code(),
                     "{} holds until the database is back: {}", self.queue, failure.chain());
                 self.preparing.spawn(prepare(self.handler.clone(), item, HOLD));
             }

@@ -5,10 +5,7 @@ use opentelemetry::trace::{Link, SpanContext, SpanKind, Status, TraceContextExt 
 use opentelemetry::{Context, KeyValue, global};
 
 use super::rows::Row;
-use crate::trace::TraceContext;
-
-/// What OpenTelemetry's SDK keeps of a span's links by default.
-const MOST_LINKS: usize = 128;
+use crate::trace::{MOST_LINKS, TraceContext};
 
 /// One batch on its way. Ends when it is dropped.
 pub(super) struct BatchSpan(Context);
