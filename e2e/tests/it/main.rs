@@ -4,6 +4,7 @@
 mod cli;
 mod edge;
 mod figures;
+mod health;
 mod logs;
 mod messages;
 mod outages;
