@@ -1,6 +1,7 @@
 //! The whole system, driven from outside: real processes on a real broker and a real database.
 
 // The saga.
+mod alerts;
 mod cli;
 mod edge;
 mod figures;
