@@ -83,7 +83,9 @@ async fn end_rest() -> anyhow::Result<usize> {
 
 async fn compose_down() -> anyhow::Result<()> {
     let mut command = Command::new("docker");
-    command.args(["compose", "--file"]).arg(workspace().join("docker-compose.yml")).arg("down");
+    command.args(["compose", "--file"]).arg(workspace().join("docker-compose.yml"));
+    // What was started with a profile is only stopped with it.
+    command.args(["--profile", "metrics", "down"]);
     let status = command.stdout(std::io::stderr()).status().await?;
     if !status.success() {
         bail!("docker compose down ended with {status}");
