@@ -107,13 +107,14 @@ impl Shop {
         {
             return Shop::new(at, Box::new(control));
         }
+        // Whoever has a shop of his own means no other one, also while it starts or stops.
+        if wanted != Some(Origin::Compose) && native::is_running()? {
+            bail!(NotRunning("`cargo saga up` is just starting or stopping: try again in a moment".to_owned()))
+        }
         if wanted != Some(Origin::Native)
             && let Some((at, control)) = compose::find().await?
         {
             return Shop::new(at, Box::new(control));
-        }
-        if wanted != Some(Origin::Compose) && native::is_running()? {
-            bail!(NotRunning("`cargo saga up` is just starting or stopping: try again in a moment".to_owned()))
         }
         let start = match wanted {
             Some(Origin::Native) => "start one with `cargo saga up`",

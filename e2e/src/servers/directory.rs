@@ -253,15 +253,15 @@ pub(super) fn base() -> anyhow::Result<PathBuf> {
         (None, Some(cache)) if !us.is_root() && cache.is_absolute() => cache.join("saga"),
         (None, _) => PathBuf::from(format!("/var/tmp/saga-{us}")),
     };
+    // It stands in configuration files of both servers, each with rules of its own for these.
+    if base.as_os_str().as_encoded_bytes().iter().any(|byte| byte.is_ascii_control() || b"'\"\\".contains(byte)) {
+        bail!("{} has a quote or a backslash in it: name another directory with SAGA_STATE", base.display());
+    }
     make_for_all(&base, 0o711)?;
     // In a folder that all may write to, someone else may have been first.
     let found = fs::symlink_metadata(&base)?;
     if !found.is_dir() || found.uid() != us.as_raw() {
         bail!("{} belongs to somebody else: name another directory with SAGA_STATE", base.display());
-    }
-    // It stands in configuration files of both servers, each with rules of its own for these.
-    if base.as_os_str().as_encoded_bytes().iter().any(|byte| byte.is_ascii_control() || b"'\"\\".contains(byte)) {
-        bail!("{} has a quote or a backslash in it: name another directory with SAGA_STATE", base.display());
     }
     Ok(base)
 }

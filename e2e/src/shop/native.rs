@@ -83,7 +83,10 @@ impl Supervisor {
     async fn call(&self, method: Method, path: &str, patience: Duration) -> anyhow::Result<Response> {
         let request = self.client.request(method, format!("http://supervisor/{path}")).timeout(patience);
         let answer = request.send().await;
-        let answer = answer.context("the running `cargo saga up` does not answer")?;
+        let answer = answer.context(
+            "the running `cargo saga up` does not answer: if it is stopped, continue it with `fg`; else kill it, and \
+             `cargo saga down` ends the rest",
+        )?;
         if !answer.status().is_success() {
             bail!("{}", answer.text().await?);
         }

@@ -135,6 +135,8 @@ async fn what_a_customer_cancels_is_undone_in_the_trace_of_the_order() -> anyhow
     assert_eq!(cancelled.status, 202, "{}", cancelled.text);
     stack.payment().resume()?;
     comes_to(&stack, &placed, "cancelled").await?;
+    let timeline = stack.order().get(&format!("/orders/{}/timeline", placed.order)).await?;
+    assert!(timeline.text.contains("by the customer"), "{}", timeline.text);
     eventually(SOON, "do and undo are in one trace", async || {
         let spans = collector.trace(&placed.trace);
         let processed = spans.iter().filter(|span| span.name == "process payment.commands").count();

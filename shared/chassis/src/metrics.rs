@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::metrics::{Unit, describe_gauge, describe_histogram};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use messaging::Failure;
 use messaging::figures::{self, Backlog};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -78,12 +78,13 @@ pub(crate) async fn look(pool: &PgPool, has_outbox: bool, looks: &[Look]) {
     let (open, idle) = (f64::from(pool.size()), pool.num_idle() as f64);
     state("idle", idle);
     state("in_use", open - idle);
-    if has_outbox {
-        within(pool, |pool| async move { figures::read(&mut *pool.acquire().await?).await }).await;
-    }
-    for look in looks {
-        within(pool, |pool| look(pool)).await;
-    }
+    let core = async {
+        if has_outbox {
+            within(pool, |pool| async move { figures::read(&mut *pool.acquire().await?).await }).await;
+        }
+    };
+    // Beside each other: whoever scrapes has an answer within the one second.
+    tokio::join!(core, join_all(looks.iter().map(|look| within(pool, |pool| look(pool)))));
 }
 
 /// In a task of its own: a query that is dropped half-way costs the pool a connection.

@@ -26,7 +26,10 @@ pub fn describe() {
         Unit::Seconds,
         "From the making of a row to the broker's confirm of its message."
     );
-    describe_gauge!("inbox_open_messages", "Messages kept in the inbox, by status: waiting, retrying or parked.");
+    describe_gauge!(
+        "inbox_open_messages",
+        "Messages kept in the inbox, by status: waiting, retrying or parked; counted up to 100,000."
+    );
     describe_gauge!("inbox_size_bytes", Unit::Bytes, "Size of the inbox with its indexes.");
     describe_gauge!("inbox_dead_tuples", "Rows of the inbox that are gone and not vacuumed yet.");
     describe_counter!(
@@ -97,10 +100,9 @@ pub async fn read(connection: &mut PgConnection) -> Result<(), Failure> {
                   coalesce((select extract(epoch from max(clock_timestamp() - xact_start))::float8
                             from pg_stat_activity
                             where usename = current_user and pid <> pg_backend_pid()), 0) as "oldest_transaction!"
-           from (select count(*) filter (where status = 'waiting') as waiting,
-                        count(*) filter (where status = 'retrying') as retrying,
-                        count(*) filter (where status = 'parked') as parked
-                 from (select status from inbox where status in ('waiting', 'retrying', 'parked') limit $1) as kept
+           from (select (select count(*) from (select from inbox where status = 'waiting' limit $1) as a) as waiting,
+                        (select count(*) from (select from inbox where status = 'retrying' limit $1) as b) as retrying,
+                        (select count(*) from (select from inbox where status = 'parked' limit $1) as c) as parked
                 ) as open"#,
         COUNTED
     )

@@ -31,7 +31,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shop = match Shop::find(arguments.on.on).await {
         Ok(shop) => shop,
         // Whoever kept it up was killed.
-        Err(error) if error.is::<NotRunning>() && arguments.on.on != Some(Origin::Compose) => {
+        Err(error)
+            if error.is::<NotRunning>() && arguments.on.on != Some(Origin::Compose) && !native::is_running()? =>
+        {
             return match end_rest().await? {
                 0 => Err(NotRunning::new("no shop is running: there is nothing to stop").into()),
                 ended => told(&arguments, ended),

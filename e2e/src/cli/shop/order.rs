@@ -122,7 +122,12 @@ pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode>
         }
     };
     if on.json {
-        show_json(&orders)?;
+        let refused = refused.iter().filter_map(|refused| refused.as_ref().err());
+        let refused: Vec<Value> = refused.map(|error| json!({"error": format!("{error:#}")})).collect();
+        show_json(&[orders.as_slice(), refused.as_slice()].concat())?;
+        if !refused.is_empty() {
+            return Ok(Exit::Failed.into());
+        }
     } else {
         for order in &orders {
             tell(order);
@@ -187,9 +192,13 @@ fn tell_accepted(placed: &[Value]) {
 async fn end(shop: &Shop, placed: &Value) -> anyhow::Result<Value> {
     let id = placed["orderId"].as_str().context("the id of an accepted order")?;
     let path = format!("/orders/{id}");
-    let (begin, mut told) = (Instant::now(), FIRST_WORD);
+    let (begin, mut told, mut seen) = (Instant::now(), FIRST_WORD, placed.clone());
     loop {
-        let seen = shop.get(Service::Order, &path).await?.body;
+        // A service that is away for a moment ends no order.
+        let answer = shop.get(Service::Order, &path).await;
+        if let Ok(answer) = answer {
+            seen = answer.body;
+        }
         let is_under_way = UNDER_WAY.iter().any(|status| seen["status"] == *status);
         if !is_under_way || begin.elapsed() > ENDS_WITHIN {
             return Ok(seen);

@@ -44,7 +44,8 @@ struct Health {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shop = Shop::find(arguments.on.on).await?;
     let disturbed = shop.disturbed().await?;
-    let switches = shop.switched_on().await.unwrap_or_default();
+    // Whoever cannot be asked is among those that are not well.
+    let switches = timeout(PATIENCE, shop.switched_on()).await.unwrap_or(Ok(Vec::new())).unwrap_or_default();
     let health = join_all(shop.at.services.keys().map(|service| look(&shop, *service))).await;
     let parked = join_all(shop.at.services.keys().map(|service| parked(&shop, *service))).await;
     let parked: BTreeMap<&str, u64> = parked.into_iter().flatten().filter(|(_, count)| *count > 0).collect();

@@ -2,6 +2,8 @@
 
 use axum::extract::State;
 use chassis::{Json, Path, Problem, Query};
+use contracts::step::{Direction, Step};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::body::{
@@ -73,9 +75,16 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
         event_id,
         detail,
     }));
+    entries.extend(cancelled_at(&steps, &earlier).map(|at| Entry {
+        at,
+        kind: "cancelled".to_owned(),
+        what: "order".to_owned(),
+        event_id: None,
+        detail: Some("by the customer".to_owned()),
+    }));
     for row in steps {
-        let before = earlier.iter().find(|(step, direction, _)| (*step, *direction) == (row.step, row.direction));
-        entries.extend(step_entries(row, before.map(|(_, _, ended)| ended.as_slice()).unwrap_or_default()));
+        let before = ends_of(&earlier, row.step, row.direction);
+        entries.extend(step_entries(row, before));
     }
     entries.sort_by_key(|entry| (entry.at, rank(&entry.kind)));
     Ok(Json(Timeline {
@@ -90,10 +99,27 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
 
 /// What one transaction did happened at one time: its cause comes first.
 fn rank(kind: &str) -> usize {
-    ["placed", "received", "answered", "overdue", "operator", "asked", "written", "published"]
+    ["placed", "received", "answered", "overdue", "cancelled", "operator", "asked", "written", "published"]
         .iter()
         .position(|known| *known == kind)
         .unwrap_or_default()
+}
+
+/// How a do or undo ended before.
+fn ends_of(earlier: &[(Step, Direction, Vec<Ended>)], step: Step, direction: Direction) -> &[Ended] {
+    let found = earlier.iter().find(|(known, way, _)| (*known, *way) == (step, direction));
+    found.map(|(_, _, ended)| ended.as_slice()).unwrap_or_default()
+}
+
+/// When the customer cancelled: the undo of the step that was abandoned was asked in the same transaction.
+fn cancelled_at(steps: &[StepRow], earlier: &[(Step, Direction, Vec<Ended>)]) -> Option<OffsetDateTime> {
+    let was_abandoned = |row: &&StepRow| {
+        let before = ends_of(earlier, row.step, row.direction).iter().map(|ended| ended.status.as_str());
+        before.chain([row.status.name()]).any(|name| name == Status::Abandoned.name())
+    };
+    let abandoned = steps.iter().find(was_abandoned)?.step;
+    let undo = steps.iter().find(|row| (row.step, row.direction) == (abandoned, Direction::Undo))?;
+    Some(ends_of(earlier, abandoned, Direction::Undo).first().map_or(undo.asked_at, |first| first.asked_at))
 }
 
 /// What was asked, again and again, and how it ended each time.
