@@ -1,5 +1,6 @@
 //! `saga order` and `saga cancel`.
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use e2e::shop::problem;
 use e2e::stack::Service;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::show::{BAD, GOOD, TITLE, WARNING, columns, show, show_json, styled};
 use super::{Exit, On, Several, resolve};
@@ -93,7 +94,7 @@ const WATCHED_AT_ONCE: usize = 10;
 const UNDER_WAY: [&str; 2] = ["pending", "cancelling"];
 /// How often an order is looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// When it is first said that an order is still under way; after that, each time when twice as much has passed.
+/// When it is first said how many have ended; after that, each time when twice as much has passed.
 const FIRST_WORD: Duration = Duration::from_secs(5);
 const PERSON: &str = "README, \"When a person is needed\"";
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
@@ -118,7 +119,7 @@ pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode>
             if !on.json {
                 tell_accepted(&placed);
             }
-            stream::iter(&placed).map(|placed| end(&shop, placed)).buffered(WATCHED_AT_ONCE).try_collect().await?
+            ends(&shop, &placed).await?
         }
     };
     if on.json {
@@ -188,25 +189,41 @@ fn tell_accepted(placed: &[Value]) {
     }
 }
 
+/// The orders as they have ended, and says now and then how many have.
+async fn ends(shop: &Shop, placed: &[Value]) -> anyhow::Result<Vec<Value>> {
+    let (begin, ended) = (Instant::now(), Cell::new(0));
+    let watch = async |placed| {
+        let seen = end(shop, placed, begin).await;
+        ended.set(ended.get() + 1);
+        seen
+    };
+    let all = stream::iter(placed).map(watch).buffered(WATCHED_AT_ONCE).try_collect();
+    tokio::pin!(all);
+    let mut told = FIRST_WORD;
+    loop {
+        tokio::select! {
+            done = &mut all => return done,
+            () = sleep_until(begin + told) => {
+                say(format!("... {} of {} orders have ended, {} s so far", ended.get(), placed.len(), told.as_secs()));
+                told *= 2;
+            }
+        }
+    }
+}
+
 /// The order as it has ended, as it waits for a person, or as it was when we stopped waiting.
-async fn end(shop: &Shop, placed: &Value) -> anyhow::Result<Value> {
+async fn end(shop: &Shop, placed: &Value, begin: Instant) -> anyhow::Result<Value> {
     let id = placed["orderId"].as_str().context("the id of an accepted order")?;
     let path = format!("/orders/{id}");
-    let (begin, mut told, mut seen) = (Instant::now(), FIRST_WORD, placed.clone());
+    let mut seen = placed.clone();
     loop {
         // A service that is away for a moment ends no order.
-        let answer = shop.get(Service::Order, &path).await;
-        if let Ok(answer) = answer {
+        if let Ok(answer) = shop.get(Service::Order, &path).await {
             seen = answer.body;
         }
         let is_under_way = UNDER_WAY.iter().any(|status| seen["status"] == *status);
         if !is_under_way || begin.elapsed() > ENDS_WITHIN {
             return Ok(seen);
-        }
-        if begin.elapsed() > told {
-            let status = seen["status"].as_str().unwrap_or_default();
-            say(format!("... order {id} is {status}, {} s so far", told.as_secs()));
-            told *= 2;
         }
         sleep(LOOK).await;
     }
