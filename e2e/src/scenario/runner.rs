@@ -30,8 +30,8 @@ impl<'a> Runner<'a> {
         Runner { shop, damage: Damage::default() }
     }
 
-    /// Runs one. `tell` hears each step in words, before it is done. What it broke is whole again when this returns; whoever drops it
-    /// half-way calls [`Runner::tidy`].
+    /// Runs one. `tell` hears each step in words, before it is done. What it broke is whole again when this returns;
+    /// whoever drops it half-way calls [`Runner::tidy`].
     ///
     /// # Errors
     /// A step could not be done: the shop does not do what the scenario needs. What is seen is no error, whatever it is.

@@ -207,7 +207,8 @@ pub(crate) struct Entry {
     #[serde(with = "time::serde::rfc3339")]
     pub(crate) at: OffsetDateTime,
     /// `placed`; `written` and `published`: a message of ours; `received`: one of somebody else's; `asked`,
-    /// `answered` and `overdue`: each attempt of a step; `cancelled`: by the customer; `operator`: what a person did, who it was and why.
+    /// `answered` and `overdue`: each attempt of a step; `cancelled`: by the customer; `operator`: what a
+    /// person did, who it was and why.
     pub(crate) kind: String,
     pub(crate) what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
