@@ -33,7 +33,9 @@ Examples:
   cargo saga up                       start it, until Ctrl-C
   cargo saga order                    place an order and wait for its end
   cargo saga scenario                 what can be broken
+  cargo saga orders                   the last ones
   cargo saga timeline ID              what happened to an order
+  cargo saga why ID                   why it is where it is
   cargo saga test                     every test of the workspace
   cargo saga bench                    how fast it is, beside what the machine can do
   cargo saga prepare                  after a query or a table has changed

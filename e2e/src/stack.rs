@@ -42,6 +42,7 @@ pub struct Stack {
     // Processes end before what they work on.
     processes: BTreeMap<Service, Process>,
     sandbox: String,
+    ops: BTreeMap<Service, SocketAddr>,
     pub database: Database,
     pub vhost: Vhost,
 }
@@ -53,14 +54,19 @@ impl Stack {
     /// There are no servers, or a service does not become ready; the error ends with its log.
     pub async fn start(settings: Settings) -> anyhow::Result<Self> {
         let mut stack = Self::start_empty(settings).await?;
-        let (http, ops) = process::addresses()?;
-        stack.sandbox = format!("http://{http}");
-        let sandbox = stack.recipe(Service::Sandbox, "sandbox", http, ops)?;
-        let mut recipes = vec![(Service::Sandbox, sandbox)];
-        for service in Service::ALL.into_iter().filter(|service| *service != Service::Sandbox) {
+        let mut listeners = Vec::new();
+        for service in Service::ALL {
             let (http, ops) = process::addresses()?;
-            recipes.push((service, stack.recipe(service, service.name(), http, ops)?));
+            if service == Service::Sandbox {
+                stack.sandbox = format!("http://{http}");
+            }
+            stack.ops.insert(service, ops);
+            listeners.push((service, http, ops));
         }
+        let recipe = |(service, http, ops): (Service, SocketAddr, SocketAddr)| {
+            stack.recipe(service, service.name(), http, ops).map(|recipe| (service, recipe))
+        };
+        let recipes = listeners.into_iter().map(recipe).collect::<anyhow::Result<Vec<_>>>()?;
         let started = try_join_all(
             recipes
                 .into_iter()
@@ -84,8 +90,8 @@ impl Stack {
         fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
         let (database, vhost) =
             tokio::try_join!(Database::create(&coordinates, &name), Vhost::create(&coordinates, &name))?;
-        let (processes, sandbox) = (BTreeMap::new(), String::new());
-        Ok(Stack { settings, coordinates, directory, processes, sandbox, database, vhost })
+        let (processes, sandbox, ops) = (BTreeMap::new(), String::new(), BTreeMap::new());
+        Ok(Stack { settings, coordinates, directory, processes, sandbox, ops, database, vhost })
     }
 
     /// Starts one more process of a service. It is the caller's: dropping it kills it.
@@ -152,6 +158,7 @@ impl Stack {
             ops_token: OPS_TOKEN,
             otlp: self.settings.otlp.as_deref(),
             sandbox: Some(self.sandbox.clone()),
+            ops: self.ops.clone(),
         };
         let mut environment = surroundings.environment(service, http, ops);
         environment.extend(self.settings.variables.get(&service).cloned().unwrap_or_default());

@@ -3,7 +3,9 @@
 mod demo;
 mod down;
 mod mend;
+mod ops;
 mod order;
+mod orders;
 mod places;
 mod scenario;
 mod show;
@@ -11,15 +13,16 @@ mod status;
 mod switch;
 mod timeline;
 mod up;
+mod why;
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use e2e::Shop;
 use e2e::shop::{Origin, problem};
 use e2e::stack::Service;
-use uuid::Uuid;
+use serde_json::Value;
 
 use crate::cli::say::say;
 use crate::cli::until_interrupted;
@@ -32,7 +35,10 @@ pub(crate) enum Verb {
     Status(status::Arguments),
     Order(order::OrderArguments),
     Cancel(order::CancelArguments),
+    Orders(orders::Arguments),
     Timeline(timeline::Arguments),
+    Why(why::Arguments),
+    Ops(ops::Arguments),
     Scenario(scenario::Arguments),
     Switch(switch::Arguments),
     Mend(mend::Arguments),
@@ -81,6 +87,9 @@ async fn dispatch(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Order(arguments) => until_interrupted(order::order(arguments)).await,
         Verb::Cancel(arguments) => until_interrupted(order::cancel(arguments)).await,
         Verb::Timeline(arguments) => until_interrupted(timeline::run(arguments)).await,
+        Verb::Orders(arguments) => until_interrupted(orders::run(arguments)).await,
+        Verb::Why(arguments) => until_interrupted(why::run(arguments)).await,
+        Verb::Ops(arguments) => until_interrupted(ops::run(arguments)).await,
         Verb::Mend(arguments) => until_interrupted(mend::run(arguments)).await,
         Verb::Switch(arguments) => until_interrupted(switch::run(arguments)).await,
     }
@@ -101,40 +110,54 @@ fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> String {
     near.filter(|(likeness, _)| *likeness > 0.8).map_or_else(String::new, |(_, name)| format!(", perhaps {name}"))
 }
 
-/// The order that somebody means: by its id, or by its correlation id.
-async fn resolve(shop: &Shop, id: &str, several: Several) -> anyhow::Result<String> {
-    let orders = shop.client(Service::Order)?;
-    if id.parse::<Uuid>().is_ok() {
-        let answer = orders.get(&format!("/orders/{id}")).await?;
-        match answer.status {
-            200 => return Ok(id.to_owned()),
-            404 => {}
-            _ => bail!("the order service answers with {}", problem(&answer)),
-        }
+/// An order that somebody means.
+struct Meant {
+    order_id: String,
+    saga_id: String,
+}
+
+/// The order that somebody means: by its id, that of its saga or of one of its messages, or by its correlation id.
+async fn resolve(shop: &Shop, id: &str, several: Several) -> anyhow::Result<Meant> {
+    // What else there may be is no id of anything, and would be another path.
+    let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte));
+    let unknown =
+        || format!("no order, saga, message or correlation id is called {id}: `cargo saga orders` lists the orders");
+    if !is_id {
+        bail!(unknown());
     }
-    let list = orders.request(reqwest::Method::GET, "/orders").query(&[("correlationId", id)]);
-    let answer = e2e::stack::client::send(list).await?;
+    let answer = shop.client(Service::Order)?.ops_get(&format!("/ops/orders/{id}")).await;
+    let answer = answer.context("the order service does not answer")?;
+    match answer.status {
+        200 => {}
+        404 => bail!(unknown()),
+        _ => bail!("the order service answers with {}", problem(&answer)),
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let meant = |order: &Value| Meant { order_id: text(&order["orderId"]), saga_id: text(&order["sagaId"]) };
+    let mut orders: Vec<Meant> = answer.body.as_array().into_iter().flatten().map(meant).collect();
+    let newest = orders.pop().context("the order service tells of no order")?;
+    if orders.is_empty() {
+        return Ok(newest);
+    }
+    let before: Vec<&str> = orders.iter().map(|order| order.order_id.as_str()).collect();
+    if several == Several::Refused {
+        let all = [before.as_slice(), &[&newest.order_id]].concat();
+        bail!("{} orders have this correlation id, name one: {}", all.len(), all.join(", "));
+    }
+    say(format!(
+        "{} orders have this correlation id: this is the newest; before it {}",
+        before.len() + 1,
+        before.join(", ")
+    ));
+    Ok(newest)
+}
+
+/// Asks a service's operators' listener, and takes nothing but a success for an answer.
+async fn ops_get(shop: &Shop, service: Service, path: &str) -> anyhow::Result<Value> {
+    let answer = shop.client(service)?.ops_get(path).await;
+    let answer = answer.with_context(|| format!("{} does not answer", service.name()))?;
     if answer.status != 200 {
-        bail!("the order service answers with {}", problem(&answer));
+        bail!("{} answers {path} with {}", service.name(), problem(&answer));
     }
-    let found = answer.body["orders"].as_array().map(Vec::as_slice).unwrap_or_default();
-    match found {
-        [] => bail!("there is no order with the id or the correlation id {id}"),
-        [order] => Ok(order["orderId"].as_str().unwrap_or_default().to_owned()),
-        orders => {
-            let mut ids: Vec<&str> = orders.iter().filter_map(|order| order["orderId"].as_str()).collect();
-            // Ids rise with time, and so do their texts.
-            ids.sort_unstable();
-            if several == Several::Refused {
-                bail!("{} orders have this correlation id, name one: {}", ids.len(), ids.join(", "));
-            }
-            let newest = ids.pop().unwrap_or_default().to_owned();
-            say(format!(
-                "{} orders have this correlation id: this is the newest; before it {}",
-                orders.len(),
-                ids.join(", ")
-            ));
-            Ok(newest)
-        }
-    }
+    Ok(answer.body)
 }

@@ -50,6 +50,11 @@ impl Service {
         self != Service::Sandbox
     }
 
+    /// Whether it does a step of the saga.
+    pub fn is_participant(self) -> bool {
+        matches!(self, Service::Payment | Service::Inventory | Service::Shipping)
+    }
+
     /// The variable that tells it where its third party is.
     pub fn third_party(self) -> Option<&'static str> {
         match self {
@@ -72,6 +77,8 @@ pub struct Surroundings<'a> {
     pub ops_token: &'a str,
     pub otlp: Option<&'a str>,
     pub sandbox: Option<String>,
+    /// Where the operators' listeners are: the order service asks the participants there.
+    pub ops: BTreeMap<Service, SocketAddr>,
 }
 
 impl Surroundings<'_> {
@@ -99,6 +106,11 @@ impl Surroundings<'_> {
         }
         if let (Some(variable), Some(url)) = (service.third_party(), &self.sandbox) {
             environment.insert(variable, url.clone());
+        }
+        if service == Service::Order {
+            let peers = self.ops.iter().filter(|(peer, _)| peer.is_participant());
+            let peers: Vec<String> = peers.map(|(peer, at)| format!("{}=http://{at}", peer.name())).collect();
+            environment.insert("OPS_PEERS", peers.join(","));
         }
         environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

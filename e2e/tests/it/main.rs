@@ -5,6 +5,7 @@ mod alerts;
 mod cli;
 mod edge;
 mod figures;
+mod follow;
 mod health;
 mod logs;
 mod messages;
@@ -18,6 +19,7 @@ mod surface;
 mod switches;
 mod traces;
 mod unreadable;
+mod why;
 
 // What the tests stand on.
 mod broker;

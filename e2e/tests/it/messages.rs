@@ -9,7 +9,7 @@ use crate::shop::{SOON, books_balance, books_balance_with, comes_to, order, plac
 use crate::stranger::Stranger;
 
 /// The messages of a schema's history, as they were published.
-async fn published(stack: &Stack, schema: &str) -> anyhow::Result<Vec<Value>> {
+pub(crate) async fn published(stack: &Stack, schema: &str) -> anyhow::Result<Vec<Value>> {
     let sql = format!(
         "select json_build_object('eventId', event_id, 'eventType', event_type, 'schemaVersion', schema_version,
                 'aggregateType', aggregate_type, 'aggregateId', aggregate_id, 'correlationId', correlation_id,

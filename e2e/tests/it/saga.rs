@@ -27,7 +27,7 @@ async fn an_order_is_paid_reserved_and_shipped() -> anyhow::Result<()> {
     assert!(told >= 6, "three commands and three events: {}", timeline.text);
     let entries = timeline.body["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
     let place = |kind: &str, what: &str| entries.iter().position(|one| one["kind"] == kind && one["what"] == what);
-    let cause = [place("received", "PaymentCaptured"), place("answered", "CapturePayment")];
+    let cause = [place("processed", "PaymentCaptured"), place("answered", "CapturePayment")];
     assert!(cause[0] < cause[1] && cause[1] < place("written", "ReserveStock"), "{}", timeline.text);
     Ok(())
 }
@@ -58,7 +58,7 @@ async fn a_refund_that_fails_waits_for_a_person_who_retries_it() -> anyhow::Resu
         let entries = timeline.body["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
         entries.iter().filter(|entry| entry["kind"] == kind && entry["what"] == what).count()
     };
-    let both = (told("received", "RefundFailed"), told("written", "RefundPayment"));
+    let both = (told("processed", "RefundFailed"), told("written", "RefundPayment"));
     assert_eq!((both, told("operator", "retry"), told("operator", "settle")), ((2, 2), 1, 1), "{}", timeline.text);
     // The first attempt is still there, and who did what.
     assert_eq!((told("asked", "RefundPayment"), told("answered", "RefundPayment")), (2, 2), "{}", timeline.text);

@@ -13,9 +13,11 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::definition::Deadlines;
+use crate::follow::Follow;
 
 pub(crate) mod body;
 mod cancel;
+mod follow;
 mod look;
 pub(crate) mod ops;
 mod place;
@@ -36,12 +38,13 @@ pub(crate) struct Api {
     pub(crate) placing: Arc<Placing>,
     pub(crate) deadlines: Deadlines,
     pub(crate) base: Arc<Base>,
+    pub(crate) follow: Follow,
 }
 
 impl Api {
-    pub(crate) fn new(base: Base, poke: Poke, deadlines: Deadlines) -> Api {
+    pub(crate) fn new(base: Base, poke: Poke, deadlines: Deadlines, follow: Follow) -> Api {
         let placing = Arc::new(Together::new(PLACING_AT_ONCE, PLACED_TOGETHER));
-        Api { pool: base.pool.clone(), poke, placing, deadlines, base: Arc::new(base) }
+        Api { pool: base.pool.clone(), poke, placing, deadlines, base: Arc::new(base), follow }
     }
 
     /// The routes for everybody.
@@ -49,7 +52,7 @@ impl Api {
         OpenApiRouter::new()
             .routes(routes!(place::place, look::list))
             .routes(routes!(look::get))
-            .routes(routes!(look::timeline))
+            .routes(routes!(follow::timeline))
             .routes(routes!(cancel::cancel))
             .with_state(self)
     }

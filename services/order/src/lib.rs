@@ -4,6 +4,7 @@
 //! - `definition`: which command each step is, and how long it may take
 //! - `progress`: moves sagas on, whoever caused it
 //! - `replies`, `deadlines`, `api`: who causes it: participants, time, customers and operators
+//! - `follow`: where each message of a saga is, and why it is there
 //! - `figures`: what it tells Prometheus
 //! - `store`: every statement
 
@@ -13,19 +14,21 @@ mod api;
 mod deadlines;
 mod definition;
 mod figures;
+mod follow;
 mod progress;
 mod replies;
 mod store;
 
 use std::time::Duration;
 
-use chassis::{Base, Service};
+use chassis::{Base, Peer, Service};
 use contracts::topology;
 use messaging::{Failure, Pulse};
 
 use api::Api;
 use deadlines::Sweep;
 use definition::Deadlines;
+use follow::Follow;
 use replies::Replies;
 
 /// The order service's own settings.
@@ -37,6 +40,15 @@ pub struct Settings {
     /// How long an undo may take before a person is called, in milliseconds.
     #[arg(long, env = "UNDO_DEADLINE_MS", default_value_t = 180_000)]
     undo_deadline_ms: u64,
+    /// Where the operators' listeners of the participants are, for timelines and causes.
+    #[arg(
+        long,
+        env = "OPS_PEERS",
+        value_name = "NAME=URL,...",
+        value_delimiter = ',',
+        default_value = "payment=http://127.0.0.1:9002,inventory=http://127.0.0.1:9003,shipping=http://127.0.0.1:9004"
+    )]
+    ops_peers: Vec<String>,
 }
 
 /// Puts the service together.
@@ -61,7 +73,14 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
         poke: poke.clone(),
     };
     let pulse = Pulse::new("deadlines");
-    let api = Api::new(base.clone(), poke, deadlines);
+    let peers = settings.ops_peers.iter().filter(|peer| !peer.is_empty());
+    let follow = Follow {
+        pool: base.pool.clone(),
+        broker: base.broker()?,
+        peers: peers.map(|peer| Peer::new(&base, peer)).collect::<Result<_, _>>()?,
+        pulses: [relay.pulse(), consumer.pulse(), pulse.clone()].into(),
+    };
+    let api = Api::new(base.clone(), poke, deadlines, follow);
     Ok(Service::new(base)
         .relay(relay)
         .consumer(consumer)

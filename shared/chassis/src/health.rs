@@ -12,7 +12,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use messaging::{Pulse, State};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,67 @@ pub(crate) struct Health {
     pub(crate) pool: PgPool,
     pub(crate) has_outbox: bool,
     pub(crate) stop: CancellationToken,
+}
+
+/// Whether a service does its work, and what it waits for if not.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Readiness {
+    /// `ready`, `degraded`, `not_ready` or `stopping`.
+    pub status: String,
+    /// `up` or `away`.
+    pub database: String,
+    /// Its loops.
+    pub loops: Vec<LoopNow>,
+    /// What waits to be published; `None` where it could not be read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub outbox: Option<OutboxNow>,
+}
+
+/// The outbox as it is at a moment.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OutboxNow {
+    /// Rows that wait; counted up to 100,000.
+    pub pending: i64,
+    /// Age of the oldest one.
+    pub oldest_seconds: u64,
+}
+
+/// A loop as it is at a moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoopNow {
+    /// `relay`, `consumer.QUEUE`, ...
+    pub name: String,
+    /// `starting`, `working`, `standby`, `waiting` or `stopped`.
+    pub state: String,
+    /// The stable code of what it waits for.
+    pub code: Option<String>,
+    /// The same in words.
+    pub reason: Option<String>,
+    /// How long ago it went round.
+    pub last_beat_ms: u64,
+}
+
+impl LoopNow {
+    /// Reads a pulse.
+    pub fn of(pulse: &Pulse) -> LoopNow {
+        let (state, age) = pulse.read();
+        let (word, code, reason) = match state {
+            State::Starting => ("starting", None, None),
+            State::Working => ("working", None, None),
+            State::Standby => ("standby", None, None),
+            State::Waiting { code, reason } => ("waiting", Some(code), Some(reason)),
+            State::Stopped => ("stopped", None, None),
+        };
+        LoopNow {
+            name: pulse.name().to_owned(),
+            state: word.to_owned(),
+            code,
+            reason,
+            last_beat_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 pub(crate) fn routes(health: Health) -> Router {
@@ -59,14 +121,13 @@ async fn ready(Shared(health): Shared<Health>) -> Response {
         (true, false) => "ready",
     };
     let database = if has_database { "up" } else { "away" };
-    let mut body = json!({ "status": status, "database": database, "loops": loops(&health.pulses) });
-    if let Some(backlog) = backlog {
-        body["outbox"] = json!({ "pending": backlog.pending, "oldestSeconds": backlog.oldest.as_secs() });
-    }
-    answer(is_ready, &body)
+    let outbox =
+        backlog.map(|backlog| OutboxNow { pending: backlog.pending, oldest_seconds: backlog.oldest.as_secs() });
+    let loops = loops(&health.pulses);
+    answer(is_ready, &Readiness { status: status.to_owned(), database: database.to_owned(), loops, outbox })
 }
 
-fn answer(is_good: bool, body: &Value) -> Response {
+fn answer(is_good: bool, body: &impl Serialize) -> Response {
     let status = if is_good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()
 }
@@ -76,20 +137,8 @@ fn is_working(pulse: &Pulse) -> bool {
     age < HANGS && matches!(state, State::Working | State::Standby)
 }
 
-fn loops(pulses: &[Pulse]) -> Vec<Value> {
-    pulses.iter().map(describe).collect()
-}
-
-fn describe(pulse: &Pulse) -> Value {
-    let (state, age) = pulse.read();
-    let (word, reason) = match state {
-        State::Starting => ("starting", None),
-        State::Working => ("working", None),
-        State::Standby => ("standby", None),
-        State::Waiting(reason) => ("waiting", Some(reason)),
-        State::Stopped => ("stopped", None),
-    };
-    json!({ "name": pulse.name(), "state": word, "reason": reason, "lastBeatMs": age.as_millis() })
+fn loops(pulses: &[Pulse]) -> Vec<LoopNow> {
+    pulses.iter().map(LoopNow::of).collect()
 }
 
 /// Whether it answers, and takes writes: during a fail-over it may only read. In a task of its own: a query that is

@@ -11,7 +11,8 @@
 //! 2. `start` puts its parts into a [`Service`]: relay, consumers, loops, routes.
 //! 3. Two listeners open: one for everybody ([`http`]), one for operators ([`ops`]: health, metrics, verbs).
 //! 4. A request gets a span and a correlation id, is read by [`Json`], [`Query`] or [`Path`], remembered by
-//!    [`idempotency`], and answered; what goes wrong is a [`Problem`]. [`ThirdParty`] calls others.
+//!    [`idempotency`], and answered; what goes wrong is a [`Problem`]. [`ThirdParty`] calls others, [`Peer`] asks
+//!    the services of the same shop.
 //! 5. On SIGTERM the listeners close, requests and loops finish, the pool and the tracer close.
 
 #![warn(missing_docs)]
@@ -24,9 +25,11 @@ pub mod idempotency;
 pub mod json;
 pub mod metrics;
 pub mod ops;
+pub mod peer;
 pub mod problem;
 pub mod service;
 pub mod settings;
+pub mod story;
 pub mod telemetry;
 pub mod third_party;
 pub mod together;
@@ -38,7 +41,9 @@ mod shutdown;
 
 pub use base::Base;
 pub use correlation::Correlation;
+pub use health::{LoopNow, Readiness};
 pub use json::{Json, Path, Query};
+pub use peer::Peer;
 pub use problem::Problem;
 pub use run::run;
 pub use service::Service;

@@ -21,6 +21,7 @@ use crate::metrics::{Look, Metrics};
 use crate::ops::{self, Token};
 use crate::settings::{Switch, Verb};
 use crate::shutdown::{BUDGET, DRAIN, POOL, Signals};
+use crate::story;
 
 /// What begins with this is a password that everybody knows.
 const DEMO: &str = "demo";
@@ -108,8 +109,11 @@ impl Service {
     }
 
     pub(crate) async fn run(self, verb: Verb, metrics: Metrics, mut signals: Signals) -> Result<(), Failure> {
-        let Service { base, relay, mut loops, routes, verbs, looks } = self;
+        let Service { base, relay, mut loops, routes, mut verbs, looks } = self;
         let has_outbox = relay.is_some();
+        if has_outbox {
+            verbs = verbs.merge(story::routes(base.pool.clone()));
+        }
         let publishes = match verb {
             Verb::Relay => {
                 loops.clear();

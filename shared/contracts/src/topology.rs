@@ -30,6 +30,20 @@ pub const INVENTORY_EVENTS: Queue =
 pub const SHIPPING_COMMANDS: Queue =
     Queue { name: "shipping.commands", bindings: &[(COMMANDS, "shipping")], single_active_consumer: false };
 
+/// Every queue.
+const QUEUES: &[Queue] = &[ORDER_REPLIES, PAYMENT_COMMANDS, INVENTORY_COMMANDS, INVENTORY_EVENTS, SHIPPING_COMMANDS];
+
+/// The queue that a message reaches by its exchange and routing key; no message reaches two. A queue's name begins with
+/// that of its service.
+pub fn receiver(exchange: &str, routing_key: &str) -> Option<&'static Queue> {
+    let reaches = |(from, pattern): &(Exchange, &str)| {
+        let words = pattern.split('.').zip(routing_key.split('.'));
+        let same_length = pattern.split('.').count() == routing_key.split('.').count();
+        from.name == exchange && same_length && words.into_iter().all(|(known, word)| known == "*" || known == word)
+    };
+    QUEUES.iter().find(|queue| queue.bindings.iter().any(reaches))
+}
+
 /// The way of a command to its participant: it must reach a queue.
 pub fn command_route(step: Step) -> Route {
     Route::mandatory(COMMANDS.name, step.name())

@@ -5,6 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lapin::options::QueueDeclareOptions;
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
+use lapin::types::FieldTable;
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
 
@@ -56,6 +59,44 @@ impl Broker {
             Err(_) => Err(Failure::unavailable("broker.connect_timeout", "the broker did not answer in time")),
         }
     }
+}
+
+/// A queue as it is at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueNow {
+    /// Messages that nobody has taken yet.
+    pub ready: u32,
+    /// Who takes from it.
+    pub consumers: u32,
+}
+
+impl Broker {
+    /// Asks for a queue, with a connection of its own that ends with the answer. `None`: there is no such queue.
+    ///
+    /// # Errors
+    /// Unavailable if the broker does not answer or refuses.
+    pub async fn look_at(&self, queue: &str) -> Result<Option<QueueNow>, Failure> {
+        let connection = self.connect("look").await?;
+        let asking = async {
+            let channel = connection.create_channel().await?;
+            let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            channel.queue_declare(queue.into(), passive, FieldTable::default()).await
+        };
+        let Ok(answer) = tokio::time::timeout(CONNECT_TIMEOUT, asking).await else {
+            return Err(Failure::unavailable("broker.channel_timeout", "the broker did not answer in time"));
+        };
+        drop(tokio::time::timeout(Duration::from_secs(1), connection.close(200, "bye".into())).await);
+        match answer {
+            Ok(found) => Ok(Some(QueueNow { ready: found.message_count(), consumers: found.consumer_count() })),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn is_missing(error: &lapin::Error) -> bool {
+    let not_found = AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND);
+    matches!(error.kind(), lapin::ErrorKind::ProtocolError(error) if *error.kind() == not_found)
 }
 
 impl fmt::Debug for Broker {

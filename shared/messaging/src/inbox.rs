@@ -77,11 +77,13 @@ pub(crate) async fn remember(
 pub(crate) async fn keep(connection: &mut PgConnection, consumer: &str, kept: &[Kept<'_>]) -> Result<(), Failure> {
     sqlx::query!(
         r#"insert into inbox (consumer, message_id, key, message_type, correlation_id, status, attempts,
-                              next_attempt_at, error_class, error_code, last_error, body, properties, exchange,
-                              routing_key)
+                              next_attempt_at, error_class, error_code, last_error, failures, body, properties,
+                              exchange, routing_key)
            select $1, message_id, key, message_type, correlation_id, status, attempts,
-                  now() + wait * interval '1 second', error_class, error_code, last_error, body, properties, exchange,
-                  routing_key
+                  now() + wait * interval '1 second', error_class, error_code, last_error,
+                  case when error_code is not null then jsonb_build_array(jsonb_build_object(
+                      'attempt', attempts, 'at', now(), 'class', error_class, 'code', error_code)) end,
+                  body, properties, exchange, routing_key
            from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::float8[],
                        $9::text[], $10::text[], $11::text[], $12::bytea[], $13::jsonb[], $14::text[], $15::text[])
                 as m(message_id, key, message_type, correlation_id, status, attempts, wait, error_class, error_code,
@@ -102,6 +104,28 @@ pub(crate) async fn keep(connection: &mut PgConnection, consumer: &str, kept: &[
         &kept.iter().map(|k| k.raw.properties.clone()).collect::<Vec<_>>(),
         &kept.iter().map(|k| k.raw.exchange.clone()).collect::<Vec<_>>(),
         &kept.iter().map(|k| k.raw.routing_key.clone()).collect::<Vec<_>>()
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Counts that known messages came again. For the record only: a row that somebody works on just now is left out.
+pub(crate) async fn count_repeats(
+    connection: &mut PgConnection,
+    consumer: &str,
+    message_ids: &[String],
+) -> Result<(), Failure> {
+    if message_ids.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        r#"with free as materialized (
+               select message_id from inbox where consumer = $1 and message_id = any($2) for update skip locked)
+           update inbox i set repeats = i.repeats + 1, repeated_at = now()
+           from free where i.consumer = $1 and i.message_id = free.message_id"#,
+        consumer,
+        message_ids
     )
     .execute(connection)
     .await?;

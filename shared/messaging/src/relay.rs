@@ -34,6 +34,8 @@ use rows::Row;
 
 /// How often a standing-by relay asks whether the lock is free: far below the take-over time that is promised.
 const STANDBY: Duration = Duration::from_secs(1);
+/// The code of a relay that waits because the broker takes nothing.
+pub const ALARM: &str = "broker.alarm";
 /// The first wait of a relay whose look has found something without a poke; each further one is twice as long.
 const FIRST_IDLE: Duration = Duration::from_millis(25);
 
@@ -244,7 +246,8 @@ impl Relay {
         stop: &CancellationToken,
     ) -> Result<(), Failure> {
         while broker.status().blocked() && !stop.is_cancelled() {
-            self.pulse.beat(State::Waiting("the broker is in alarm: it lacks memory or disk".to_owned()));
+            let reason = "the broker is in alarm: it lacks memory or disk".to_owned();
+            self.pulse.beat(State::Waiting { code: ALARM.to_owned(), reason });
             // Else the database takes the lock of this idle session away.
             within(async { Ok(connection.ping().await?) }).await?;
             tokio::select! {

@@ -27,8 +27,13 @@ pub enum State {
     Working,
     /// Another instance does the work; this one would take over.
     Standby,
-    /// It lacks something; the reason is for a person.
-    Waiting(String),
+    /// It lacks something.
+    Waiting {
+        /// The code of the [`Failure`] that ended its last round.
+        code: String,
+        /// The same for a person.
+        reason: String,
+    },
     /// It was asked to stop, and did.
     Stopped,
 }
@@ -118,7 +123,7 @@ where
             tell(pulse, &failure);
             last_told = Some((reason.clone(), Instant::now()));
         }
-        pulse.beat(State::Waiting(reason));
+        pulse.beat(State::Waiting { code: failure.code().to_owned(), reason });
         let pause = RESTART.delay(failures);
         tokio::select! {
             () = stop.cancelled() => break,

@@ -23,10 +23,7 @@ use crate::cli::say::say;
 /// Ends with 0 if the order was shipped, with 4 if it ended otherwise.
 #[derive(Args)]
 #[command(after_help = "\
-Payment methods: pm_ok, pm_declined, pm_timeout, pm_timeout_charged, pm_timeout_late, pm_flaky_2, pm_rate_limited,
-                 pm_refund_fails
-Shipping:        standard, rejected, timeout, timeout_created, timeout_late, flaky_2, cancel_fails
-Products:        KEYBOARD, MOUSE, MONITOR, HEADSET, LAST_ONE (one piece), UNICORN (none)
+Products: KEYBOARD, MOUSE, MONITOR, HEADSET, LAST_ONE (one piece), UNICORN (none)
 
 Examples:
   cargo saga order
@@ -39,11 +36,11 @@ pub(crate) struct OrderArguments {
     /// How many pieces.
     #[arg(long, short, default_value_t = 1)]
     quantity: i64,
-    /// How it is paid: a value of the sandbox, see below.
-    #[arg(long, default_value = "pm_ok")]
+    /// How it is paid: a value of the sandbox's provider.
+    #[arg(long, default_value = "pm_ok", value_parser = PAYMENTS)]
     payment: String,
-    /// How it is sent: a value of the sandbox, see below.
-    #[arg(long, default_value = "standard")]
+    /// How it is sent: a value of the sandbox's carrier.
+    #[arg(long, default_value = "standard", value_parser = SHIPPINGS)]
     shipping: String,
     /// So many orders at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
@@ -60,6 +57,21 @@ pub(crate) struct OrderArguments {
     #[command(flatten)]
     on: On,
 }
+
+/// What the sandbox's provider knows; anything else it would decline.
+const PAYMENTS: [&str; 8] = [
+    "pm_ok",
+    "pm_declined",
+    "pm_timeout",
+    "pm_timeout_charged",
+    "pm_timeout_late",
+    "pm_flaky_2",
+    "pm_rate_limited",
+    "pm_refund_fails",
+];
+/// What its carrier knows.
+const SHIPPINGS: [&str; 7] =
+    ["standard", "rejected", "timeout", "timeout_created", "timeout_late", "flaky_2", "cancel_fails"];
 
 /// What can stand in a header.
 fn visible(text: &str) -> Result<String, String> {
@@ -79,7 +91,7 @@ fn correlation_id(text: &str) -> Result<String, String> {
 /// Ends with 0 if it is being undone, with 4 if it is too late for that.
 #[derive(Args)]
 pub(crate) struct CancelArguments {
-    /// The id of the order, or its correlation id.
+    /// The id of the order, of its saga, of one of its messages, or its correlation id.
     id: String,
     #[command(flatten)]
     on: On,
@@ -91,7 +103,7 @@ const AT_ONCE: usize = 50;
 const LISTED: usize = 10;
 /// Orders whose end is waited for at once: each is asked for again and again.
 const WATCHED_AT_ONCE: usize = 10;
-const UNDER_WAY: [&str; 2] = ["pending", "cancelling"];
+pub(super) const UNDER_WAY: [&str; 2] = ["pending", "cancelling"];
 /// How often an order is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 /// When it is first said how many have ended; after that, each time when twice as much has passed.
@@ -151,7 +163,7 @@ pub(crate) async fn order(arguments: OrderArguments) -> anyhow::Result<ExitCode>
 
 pub(crate) async fn cancel(arguments: CancelArguments) -> anyhow::Result<ExitCode> {
     let shop = Shop::find(arguments.on.on).await?;
-    let id = resolve(&shop, &arguments.id, Several::Refused).await?;
+    let id = resolve(&shop, &arguments.id, Several::Refused).await?.order_id;
     let answer = shop.client(Service::Order)?.post(&format!("/orders/{id}/cancel"), &json!({}), "cancel").await?;
     if arguments.on.json {
         show_json(&answer.body)?;

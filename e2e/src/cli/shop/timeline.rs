@@ -1,58 +1,127 @@
 //! `saga timeline`: what happened to an order, in order.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use e2e::Shop;
 use e2e::stack::Service;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::time::sleep;
 
-use super::show::{BAD, GOOD, QUIET, TITLE, columns, show, show_json, styled};
+use super::order::UNDER_WAY;
+use super::show::{BAD, GOOD, QUIET, TITLE, WARNING, columns, show, show_json, styled};
 use super::{Exit, On, Several, resolve};
 
-/// Shows what happened to an order: its steps with their attempts and answers, every message that was written,
-/// published and received, what operators did, and its trace.
+/// How often an order that is followed is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Shows what happened to an order, as all services tell it: its steps with their attempts and answers, every message
+/// from outbox to inbox and where it is now, what operators did, and its traces.
 #[derive(Args)]
+#[command(after_help = "\
+Steps happen to the saga: placed, asked, answered, overdue, ignored (an answer that changed nothing), cancelled, operator.
+Messages are written and published by their sender, processed by their receiver; one that took more than one run
+was received (kept in the inbox) and failed first; one that came again was repeated, and skipped.")]
 pub(crate) struct Arguments {
-    /// The id of the order, or its correlation id.
+    /// The id of the order, of its saga, of one of its messages, or its correlation id.
     id: String,
+    /// Go on until the order has ended.
+    #[arg(long, conflicts_with = "json")]
+    follow: bool,
     #[command(flatten)]
     on: On,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shop = Shop::find(arguments.on.on).await?;
-    let id = resolve(&shop, &arguments.id, Several::Newest).await?;
-    let order = shop.get(Service::Order, &format!("/orders/{id}")).await?.body;
-    let timeline = shop.get(Service::Order, &format!("/orders/{id}/timeline")).await?.body;
+    let id = resolve(&shop, &arguments.id, Several::Newest).await?.order_id;
+    let (mut order, mut timeline) = look(&shop, &id).await?;
     if arguments.on.json {
         show_json(&json!({"order": order, "timeline": timeline}))?;
-    } else {
-        tell(&order, &timeline);
+        return Ok(Exit::Good.into());
     }
+    head(&order);
+    let mut told = Told::default();
+    told.tell(&timeline);
+    while arguments.follow && UNDER_WAY.contains(&order["status"].as_str().unwrap_or_default()) {
+        sleep(LOOK).await;
+        (order, timeline) = look(&shop, &id).await?;
+        told.tell(&timeline);
+    }
+    foot(&order, &timeline);
     Ok(Exit::Good.into())
 }
 
-fn tell(order: &Value, timeline: &Value) {
-    let reason = order["reason"]["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
-    let mut head = vec![
-        ["order".to_owned(), text(order, "orderId")],
-        ["status".to_owned(), format!("{}{reason}", styled(TITLE, text(order, "status")))],
-        ["saga".to_owned(), text(order, "sagaId")],
-        ["correlation id".to_owned(), text(order, "correlationId")],
-        ["trace id".to_owned(), text(order, "traceId")],
-    ];
-    if let Some(trace) = order["links"]["trace"].as_str() {
-        head.push(["trace".to_owned(), trace.to_owned()]);
+async fn look(shop: &Shop, id: &str) -> anyhow::Result<(Value, Value)> {
+    // The order last: what the timeline does not show yet, it does not say either.
+    let timeline = shop.get(Service::Order, &format!("/orders/{id}/timeline")).await?.body;
+    let order = shop.get(Service::Order, &format!("/orders/{id}")).await?.body;
+    if timeline["entries"].as_array().is_none_or(Vec::is_empty) {
+        bail!("the order service tells of an order without a beginning");
     }
-    columns(head);
+    Ok((order, timeline))
+}
+
+fn head(order: &Value) {
+    columns(
+        [["order", "orderId"], ["saga", "sagaId"], ["correlation id", "correlationId"]]
+            .map(|[name, field]| [name.to_owned(), text(order, field)]),
+    );
+    show("");
+}
+
+/// Which entries have been shown.
+#[derive(Default)]
+struct Told {
+    seen: BTreeSet<String>,
+}
+
+impl Told {
+    /// Shows what is new.
+    fn tell(&mut self, timeline: &Value) {
+        let entries = rows(timeline, "entries");
+        let begin = entries.first().and_then(|entry| at(entry, "at"));
+        let mut happened = Vec::new();
+        if self.seen.is_empty() {
+            happened.push(["after", "service", "what", "", ""].map(|name| styled(QUIET, name)));
+        }
+        for entry in entries {
+            if !self.seen.insert(entry.to_string()) {
+                continue;
+            }
+            let after = at(entry, "at").zip(begin).map(|(at, begin)| seconds(at - begin));
+            let kind = text(entry, "kind");
+            let style = match kind.as_str() {
+                "failed" | "overdue" => BAD,
+                "operator" | "cancelled" | "repeated" | "ignored" | "received" => WARNING,
+                _ => QUIET,
+            };
+            let is_step = matches!(kind.as_str(), "placed" | "asked" | "answered");
+            happened.push([
+                after.unwrap_or_default(),
+                text(entry, "service"),
+                if is_step { kind } else { styled(style, kind) },
+                text(entry, "what"),
+                text(entry, "detail"),
+            ]);
+        }
+        if !happened.is_empty() {
+            columns(happened);
+        }
+    }
+}
+
+/// How it all stands at the end.
+fn foot(order: &Value, timeline: &Value) {
     show("");
     let title = |names: [&str; 6]| names.map(|name| styled(QUIET, name));
     let mut steps = vec![title(["step", "direction", "status", "attempts", "took", "error"])];
-    let rows = order["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
-    for row in rows {
+    for row in rows(order, "steps") {
         let took = at(row, "askedAt").zip(at(row, "answeredAt")).map(|(asked, answered)| seconds(answered - asked));
         let attempts = row["handlerAttempts"].as_i64().or(row["attempts"].as_i64()).unwrap_or_default();
         steps.push([
@@ -66,24 +135,41 @@ fn tell(order: &Value, timeline: &Value) {
     }
     columns(steps);
     show("");
-    let entries = timeline["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let begin = entries.first().and_then(|entry| at(entry, "at"));
-    let mut happened = vec![["after", "what", "", "", "event id"].map(|name| styled(QUIET, name))];
-    for entry in entries {
-        let after = at(entry, "at").zip(begin).map(|(at, begin)| seconds(at - begin));
-        happened.push([
-            after.unwrap_or_default(),
-            text(entry, "kind"),
-            text(entry, "what"),
-            text(entry, "detail"),
-            styled(QUIET, text(entry, "eventId")),
+    let mut messages = vec![title(["message", "from", "to the queue", "where it is now", "", "event id"])];
+    for row in rows(timeline, "messages") {
+        let place = text(row, "place");
+        let notes = [
+            row["nextAttemptAt"].as_str().map(|at| format!("until {at}")),
+            row["attempts"].as_i64().filter(|count| *count > 1).map(|count| format!("attempt {count}")),
+            row["error"].as_str().map(str::to_owned),
+        ];
+        messages.push([
+            text(row, "type"),
+            text(row, "from"),
+            text(row, "to"),
+            match place.as_str() {
+                "done" => styled(GOOD, place),
+                "published" => place,
+                "parked" | "discarded" => styled(BAD, place),
+                _ => styled(WARNING, place),
+            },
+            notes.into_iter().flatten().collect::<Vec<_>>().join(", "),
+            styled(QUIET, text(row, "eventId")),
         ]);
     }
-    columns(happened);
+    columns(messages);
     show("");
-    let legend = "as the order service knows it: asked, answered: the saga's steps; written, published: its own messages; \
-                  received: those of others";
-    show(styled(QUIET, format!(" {legend}")));
+    let reason = order["reason"]["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+    let mut end = vec![["status".to_owned(), format!("{}{reason}", styled(TITLE, text(order, "status")))]];
+    end.extend(rows(timeline, "traces").iter().map(|trace| {
+        let at = trace["url"].as_str().or(trace["traceId"].as_str()).unwrap_or_default();
+        ["trace".to_owned(), at.to_owned()]
+    }));
+    columns(end);
+    for silent in rows(timeline, "missing") {
+        let (service, reason) = (text(silent, "service"), text(silent, "reason"));
+        show(styled(WARNING, format!(" what {service} knows is missing here: {reason}")));
+    }
 }
 
 fn status(name: &str) -> String {
@@ -96,6 +182,10 @@ fn status(name: &str) -> String {
 
 fn seconds(duration: time::Duration) -> String {
     format!("{:.3} s", duration.as_seconds_f64())
+}
+
+fn rows<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value[field].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn at(value: &Value, field: &str) -> Option<OffsetDateTime> {

@@ -183,38 +183,12 @@ pub(crate) struct ListQuery {
     /// The `next` of the page before.
     #[garde(skip)]
     pub(crate) after: Option<Uuid>,
+    /// Newest first; oldest first if not said.
+    #[garde(skip)]
+    pub(crate) newest: Option<bool>,
     /// 1 to 100, 20 if not said.
     #[garde(inner(range(min = 1, max = 100)))]
     pub(crate) limit: Option<i64>,
-}
-
-/// Everything that happened to an order, as far as the order service knows.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Timeline {
-    pub(crate) order_id: Uuid,
-    pub(crate) saga_id: Uuid,
-    pub(crate) correlation_id: String,
-    pub(crate) trace_id: Option<String>,
-    pub(crate) status: &'static str,
-    pub(crate) entries: Vec<Entry>,
-}
-
-/// One thing that happened.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Entry {
-    #[serde(with = "time::serde::rfc3339")]
-    pub(crate) at: OffsetDateTime,
-    /// `placed`; `written` and `published`: a message of ours; `received`: one of somebody else's; `asked`,
-    /// `answered` and `overdue`: each attempt of a step; `cancelled`: by the customer; `operator`: what a
-    /// person did, who it was and why.
-    pub(crate) kind: String,
-    pub(crate) what: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) event_id: Option<Uuid>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) detail: Option<String>,
 }
 
 impl PlaceOrder {

@@ -16,7 +16,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use uuid::Uuid;
 
 use super::body::status_of;
-use super::{Api, describe};
+use super::{Api, describe, follow};
 use crate::domain::{self, Event, State as SagaState, Status};
 use crate::progress::{self, Happening};
 use crate::store::orders::{self, Filter};
@@ -110,6 +110,8 @@ impl Api {
     /// The routes for operators.
     pub(crate) fn verbs(self) -> Router {
         Router::new()
+            .route("/why/{id}", get(follow::why))
+            .route("/orders/{id}", get(follow::find))
             .route("/sagas", get(list))
             .route("/sagas/{id}/retry", post(retry))
             .route("/sagas/{id}/settle", post(settle))

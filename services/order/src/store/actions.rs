@@ -2,7 +2,28 @@
 
 use messaging::Failure;
 use sqlx::PgConnection;
+use time::OffsetDateTime;
 use uuid::Uuid;
+
+/// What an operator did.
+pub(crate) struct Action {
+    pub(crate) at: OffsetDateTime,
+    pub(crate) actor: String,
+    pub(crate) verb: String,
+    pub(crate) reason: String,
+    pub(crate) step: String,
+}
+
+/// What operators did to a saga, in order.
+pub(crate) async fn list(connection: &mut PgConnection, saga_id: Uuid) -> Result<Vec<Action>, Failure> {
+    let query = sqlx::query_as!(
+        Action,
+        r#"select at, actor, verb, reason, coalesce(outcome ->> 'step', '') as "step!"
+           from operator_actions where target = $1 order by id"#,
+        saga_id.to_string()
+    );
+    Ok(query.fetch_all(connection).await?)
+}
 
 /// Writes down what an operator does, in the transaction that does it.
 pub(crate) async fn insert(

@@ -21,15 +21,21 @@ pub(crate) struct OrderRow {
     pub(crate) state: State,
     pub(crate) reason: Option<(String, String)>,
     pub(crate) created_at: OffsetDateTime,
+    /// When its saga ended.
+    pub(crate) ended_at: Option<OffsetDateTime>,
 }
 
 /// Which orders to list.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) id: Option<Uuid>,
+    pub(crate) saga_id: Option<Uuid>,
     pub(crate) states: Option<Vec<String>>,
     pub(crate) correlation_id: Option<String>,
+    /// Only those that come after this one, in the order of the list.
     pub(crate) after: Option<Uuid>,
+    /// From the newest to the oldest.
+    pub(crate) newest_first: bool,
     pub(crate) limit: i64,
 }
 
@@ -39,20 +45,34 @@ pub(crate) async fn list_products(connection: &mut PgConnection, skus: &[String]
     Ok(query.fetch_all(connection).await?)
 }
 
-/// Orders in the order of their ids, newest last. Ids rise with time, so a page never skips what was there before.
+/// Orders in the order of their ids, which rise with time: a page never skips what was there before.
 pub(crate) async fn list(connection: &mut PgConnection, filter: &Filter) -> Result<Vec<OrderRow>, Failure> {
     let rows = sqlx::query!(
-        r#"select o.id, o.saga_id, o.correlation_id, o.trace as "trace: Json<TraceContext>", o.total_amount,
-                  o.currency, s.state, s.step, s.reason_code, s.reason_error_type, o.created_at
-           from orders o join sagas s on s.order_id = o.id
-           where ($1::uuid is null or o.id = $1) and ($2::text[] is null or s.state = any($2))
-             and ($3::text is null or o.correlation_id = $3) and ($4::uuid is null or o.id > $4)
-           order by o.id limit $5"#,
+        r#"select o.id as "id!", o.saga_id as "saga_id!", o.correlation_id as "correlation_id!",
+                  o.trace as "trace!: Json<TraceContext>", o.total_amount as "total_amount!",
+                  o.currency as "currency!", s.state as "state!", s.step, s.reason_code, s.reason_error_type,
+                  o.created_at as "created_at!", s.ended_at
+           from (
+               (select o.* from orders o join sagas s on s.order_id = o.id
+                where not $7 and ($1::uuid is null or o.id = $1) and ($2::text[] is null or s.state = any($2))
+                  and ($3::text is null or o.correlation_id = $3) and ($4::uuid is null or o.id > $4)
+                  and ($6::uuid is null or o.saga_id = $6)
+                order by o.id limit $5)
+               union all
+               (select o.* from orders o join sagas s on s.order_id = o.id
+                where $7 and ($1::uuid is null or o.id = $1) and ($2::text[] is null or s.state = any($2))
+                  and ($3::text is null or o.correlation_id = $3) and ($4::uuid is null or o.id < $4)
+                  and ($6::uuid is null or o.saga_id = $6)
+                order by o.id desc limit $5)) as o
+           join sagas s on s.order_id = o.id
+           order by case when $7 then null else o.id end, o.id desc"#,
         filter.id,
         filter.states.as_deref(),
         filter.correlation_id,
         filter.after,
-        filter.limit
+        filter.limit,
+        filter.saga_id,
+        filter.newest_first
     )
     .fetch_all(connection)
     .await?;
@@ -67,6 +87,7 @@ pub(crate) async fn list(connection: &mut PgConnection, filter: &Filter) -> Resu
                 state: state(&row.state, row.step.as_deref())?,
                 reason: row.reason_code.zip(row.reason_error_type),
                 created_at: row.created_at,
+                ended_at: row.ended_at,
             })
         })
         .collect()
@@ -76,33 +97,4 @@ pub(crate) async fn list(connection: &mut PgConnection, filter: &Filter) -> Resu
 pub(crate) async fn find(connection: &mut PgConnection, id: Uuid) -> Result<Option<OrderRow>, Failure> {
     let filter = Filter { id: Some(id), limit: 1, ..Filter::default() };
     Ok(list(connection, &filter).await?.pop())
-}
-
-/// Something that happened to a saga.
-pub(crate) struct Happened {
-    pub(crate) at: OffsetDateTime,
-    pub(crate) kind: String,
-    pub(crate) what: String,
-    pub(crate) event_id: Option<Uuid>,
-    pub(crate) detail: Option<String>,
-}
-
-/// Every message that a saga sent and received, and what operators did to it. Nothing here is ever written over.
-pub(crate) async fn list_history(connection: &mut PgConnection, saga_id: Uuid) -> Result<Vec<Happened>, Failure> {
-    let query = sqlx::query_as!(
-        Happened,
-        r#"select created_at as "at!", 'written' as "kind!", event_type as "what!", event_id, null as detail
-           from outbox_log where saga_id = $1
-           union all
-           select published_at, 'published', event_type, event_id, null
-           from outbox_log where saga_id = $1 and published_at is not null
-           union all
-           select received_at, 'received', message_type, null, nullif(status, 'done') from inbox where key = $2
-           union all
-           select at, 'operator', verb, null, concat(outcome ->> 'step', ', by ', actor, ': ', reason)
-           from operator_actions where target = $2"#,
-        saga_id,
-        saga_id.to_string()
-    );
-    Ok(query.fetch_all(connection).await?)
 }

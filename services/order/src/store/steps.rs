@@ -28,6 +28,7 @@ pub(crate) struct StepRow {
     pub(crate) error_code: Option<String>,
     pub(crate) ignored_answer: Option<String>,
     pub(crate) ignored_kind: Option<String>,
+    pub(crate) ignored_at: Option<OffsetDateTime>,
     pub(crate) ignored_count: i32,
     pub(crate) is_overdue: bool,
     /// Whether its command still waits in our own outbox.
@@ -47,7 +48,8 @@ pub(crate) struct IgnoredAnswer {
 pub(crate) async fn list(connection: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<StepRow>, Failure> {
     let rows = sqlx::query!(
         r#"select t.saga_id, t.step, t.direction, t.status, t.command_id, t.attempts, t.handler_attempts, t.asked_at,
-                  t.deadline, t.answered_at, t.error_code, t.ignored_answer, t.ignored_kind, t.ignored_count,
+                  t.deadline, t.answered_at, t.error_code, t.ignored_answer, t.ignored_kind, t.ignored_at,
+                  t.ignored_count,
                   t.status = 'asked' and t.deadline <= now() as "is_overdue!",
                   t.status = 'asked' and exists (select 1 from outbox o where o.event_id = t.command_id)
                       as "is_unsent!"
@@ -77,6 +79,7 @@ pub(crate) async fn list(connection: &mut PgConnection, saga_ids: &[Uuid]) -> Re
                 error_code: row.error_code,
                 ignored_answer: row.ignored_answer,
                 ignored_kind: row.ignored_kind,
+                ignored_at: row.ignored_at,
                 ignored_count: row.ignored_count,
                 is_overdue: row.is_overdue,
                 is_unsent: row.is_unsent,

@@ -15,6 +15,7 @@ use super::span::TransactionSpan;
 use crate::error::{Class, Failure};
 use crate::hold;
 use crate::inbox::{self, claims};
+use crate::session::within;
 
 /// So often two transactions may meet before it counts as a failure of the message.
 const CONFLICTS: u32 = 10;
@@ -27,6 +28,8 @@ impl<H: Handler> Pipeline<H> {
                 Ok(known) => {
                     self.poke.poke();
                     self.settle(batch, "done").await;
+                    let repeats = known.fresh().map(|raw| raw.message_id.clone()).collect::<Vec<_>>();
+                    within(inbox::count_repeats(&mut self.database, self.queue, &repeats)).await?;
                     self.settle(known, "duplicate").await;
                     continue;
                 }
@@ -101,7 +104,7 @@ async fn transaction<H: Handler>(
     known: &mut Batch<H::Message, H::Prepared>,
 ) -> Result<(), Failure> {
     let mut transaction = database.begin().await?;
-    let fresh: Vec<_> = batch.tickets.iter().filter(|t| matches!(t.origin, Origin::Fresh(_))).map(|t| &t.raw).collect();
+    let fresh: Vec<_> = batch.fresh().collect();
     let claims: Vec<_> = batch
         .tickets
         .iter()

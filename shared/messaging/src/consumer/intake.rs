@@ -44,8 +44,7 @@ impl<H: Handler> Pipeline<H> {
             let keys: Vec<String> = arrived.iter().map(|(decoded, _)| raw_of(decoded).key.clone()).collect();
             held = within(inbox::list_held_keys(&mut self.database, self.queue, &keys)).await?;
         }
-        let mut begun = Vec::new();
-        let mut aside = Vec::new();
+        let (mut begun, mut aside, mut repeats) = (Vec::new(), Vec::new(), Vec::new());
         for (decoded, is_redelivered) in arrived {
             if known.contains(&raw_of(&decoded).message_id) {
                 if let Ok(item) = &decoded {
@@ -53,6 +52,7 @@ impl<H: Handler> Pipeline<H> {
                     item.delivery.mark("deduplicated");
                 }
                 self.drop_known(&decoded);
+                repeats.push(raw_of(&decoded).message_id.clone());
                 continue;
             }
             let item = match decoded {
@@ -81,6 +81,7 @@ impl<H: Handler> Pipeline<H> {
                 begun.push(item);
             }
         }
+        within(inbox::count_repeats(&mut self.database, self.queue, &repeats)).await?;
         self.set_aside(aside).await?;
         for item in begun {
             let key = item.ticket.raw.key.clone();

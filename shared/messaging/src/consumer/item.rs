@@ -65,6 +65,11 @@ impl<M, P> Batch<M, P> {
         *self = Batch::of(own.chain(other.ready.into_iter().zip(other.tickets)).collect());
     }
 
+    /// What came from the broker just now.
+    pub(super) fn fresh(&self) -> impl Iterator<Item = &Raw> {
+        self.tickets.iter().filter(|ticket| matches!(ticket.origin, Origin::Fresh(_))).map(|ticket| &ticket.raw)
+    }
+
     pub(super) fn into_singles(self) -> impl Iterator<Item = Batch<M, P>> {
         self.ready.into_iter().zip(self.tickets).map(|item| Batch::of(vec![item]))
     }

@@ -130,7 +130,11 @@ pub(crate) async fn keep_claimed(
 ) -> Result<(), Failure> {
     sqlx::query!(
         r#"update inbox set status = $3, unfinished = 0, next_attempt_at = now() + $4 * interval '1 second',
-                            error_class = $5, error_code = $6, last_error = $7
+                            error_class = $5, error_code = $6, last_error = $7,
+                            failures = case when $6::text is null then failures else jsonb_path_query_array(
+                                coalesce(failures, '[]') || jsonb_build_object(
+                                    'attempt', attempts, 'at', now(), 'class', $5::text, 'code', $6::text),
+                                '$[last - 19 to last]') end
            where consumer = $1 and message_id = $2 and status = 'retrying' and attempts = $8"#,
         consumer,
         kept.raw.message_id,
@@ -174,7 +178,9 @@ pub(crate) async fn park_deadly(
 ) -> Result<Vec<String>, Failure> {
     let query = sqlx::query_scalar!(
         r#"update inbox set status = 'parked', error_class = 'Permanent', error_code = 'message.kills_the_process',
-                  last_error = 'the process ended ' || unfinished || ' times in a row while this message ran'
+                  last_error = 'the process ended ' || unfinished || ' times in a row while this message ran',
+                  failures = coalesce(failures, '[]') || jsonb_build_object(
+                      'attempt', attempts, 'at', now(), 'class', 'Permanent', 'code', 'message.kills_the_process')
            where consumer = $1 and status = 'retrying' and next_attempt_at <= now() and unfinished >= $2
            returning message_id"#,
         consumer,

@@ -277,7 +277,7 @@ async fn a_queue_that_exists_with_other_arguments_stops_its_consumer_only_and_sa
     wire.channel.queue_declare("odd".into(), durable, FieldTable::default()).await?;
     let refused = site.consumer(ODD, Script::new());
     let works = site.consumer(WORK, Script::new());
-    let reason = refused.is(|state| matches!(state, State::Waiting(_))).await?;
+    let reason = refused.is(|state| matches!(state, State::Waiting { .. })).await?;
     assert!(format!("{reason:?}").contains("x-queue-type"), "{reason:?}");
     wire.send("k", "good").await?;
     site.counted("effects", 1).await?;

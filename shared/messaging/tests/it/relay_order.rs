@@ -73,7 +73,7 @@ async fn a_return_after_a_confirm_that_never_came_is_told_by_its_own_message() -
     proxy.silence();
     site.append(&[command("a", "work", "confirm lost")]).await?;
     // It gives up on the confirm, cannot open a channel either, and says so.
-    relay.is(|state| matches!(state, State::Waiting(_))).await?;
+    relay.is(|state| matches!(state, State::Waiting { .. })).await?;
     assert_eq!(site.count("outbox where attempts = 0 and last_error is null").await?, 1, "silence is no one's fault");
     let row = |n: u32| if n.is_multiple_of(5) { unroutable(&n.to_string(), "") } else { command("w", "work", "") };
     site.append(&(0..20).map(row).collect::<Vec<_>>()).await?;
@@ -267,7 +267,7 @@ async fn an_outage_burns_no_attempts_and_everything_goes_out_after_it() -> anyho
         let batch: Vec<_> = (0..rows).map(|n| event(&format!("{}", n % 10), "")).collect();
         site.append(&batch).await?;
         relay.poke.poke();
-        relay.is(|state| matches!(state, State::Waiting(_))).await?;
+        relay.is(|state| matches!(state, State::Waiting { .. })).await?;
         assert_eq!(site.count("outbox where attempts = 0 and next_attempt_at = '-infinity'").await?, rows);
         site.open_broker().await?;
         expected += usize::try_from(rows)?;

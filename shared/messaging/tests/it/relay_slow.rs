@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use messaging::relay::ALARM;
 use messaging::{RelaySettings, State};
 
 use crate::support::{EVENTS, Site, Spy, event, quick_relay};
@@ -44,10 +45,10 @@ async fn a_broker_in_alarm_is_waited_for_and_said_so() -> anyhow::Result<()> {
     relay.works().await?;
     proxy.block();
     site.append(&(0..40).map(|n| event(&format!("{n}"), "late")).collect::<Vec<_>>()).await?;
-    relay.is(|state| matches!(state, State::Waiting(reason) if reason.contains("in alarm"))).await?;
+    relay.is(|state| matches!(state, State::Waiting { code, .. } if code == ALARM)).await?;
     // Longer than the database lets a session be idle.
     tokio::time::sleep(Duration::from_secs(12)).await;
-    relay.is(|state| matches!(state, State::Waiting(reason) if reason.contains("in alarm"))).await?;
+    relay.is(|state| matches!(state, State::Waiting { code, .. } if code == ALARM)).await?;
     assert_eq!(spy.distinct(), 0);
     proxy.unblock();
     site.counted("outbox_history", 40).await?;

@@ -140,6 +140,7 @@ fn recipes(
         ops_token: &at.ops_token,
         otlp,
         sandbox: Some(format!("http://{}", listeners(Service::Sandbox)?.http)),
+        ops: at.services.iter().map(|(service, listeners)| (*service, listeners.ops)).collect(),
     };
     let recipe = |service: Service| {
         let listeners = listeners(service)?;
