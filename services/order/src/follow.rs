@@ -58,12 +58,13 @@ impl Follow {
             let story = told.map(|told| told.story).map_err(silent);
             Part { service: peer.name().to_owned(), story, readiness: readiness.map_err(silent) }
         }));
-        let own = async { story::read(&mut *self.pool.acquire().await?, saga_id).await };
-        let (own, others) = join(own, asking).await;
+        let others = asking.await;
+        // After them: what they tell of may have come to us meanwhile, never the other way round.
+        let own = story::read(&mut *self.pool.acquire().await?, saga_id).await?;
         let loops = self.pulses.iter().map(LoopNow::of).collect();
         // The database has just answered, else there is no answer at all.
         let readiness = Readiness { status: "ready".to_owned(), database: "up".to_owned(), loops, outbox: None };
-        let ours = Part { service: OURS.to_owned(), story: Ok(own?), readiness: Ok(readiness) };
+        let ours = Part { service: OURS.to_owned(), story: Ok(own), readiness: Ok(readiness) };
         Ok(std::iter::once(ours).chain(others).collect())
     }
 

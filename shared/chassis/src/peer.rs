@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use messaging::Failure;
+use messaging::{Failure, TraceContext};
 use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -82,7 +82,11 @@ impl Peer {
     }
 
     async fn ask<A: DeserializeOwned>(&self, path: &str) -> Result<(StatusCode, A), Failure> {
-        let request = self.client.get(format!("{}{path}", self.url)).bearer_auth(&self.token);
+        let mut request = self.client.get(format!("{}{path}", self.url)).bearer_auth(&self.token);
+        // What one question asks of all services is one trace.
+        for (name, value) in TraceContext::current().entries() {
+            request = request.header(name, value);
+        }
         let unanswered = |error: reqwest::Error| {
             let what = if error.is_timeout() { "does not answer within 2 s" } else { "cannot be reached" };
             self.failure(what.to_owned()).caused_by(error.without_url())

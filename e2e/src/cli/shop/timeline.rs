@@ -48,7 +48,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     head(&order);
     let mut told = Told::default();
     told.tell(&timeline);
-    while arguments.follow && UNDER_WAY.contains(&order["status"].as_str().unwrap_or_default()) {
+    let mut is_open = arguments.follow;
+    while is_open {
+        // Once more after the end: what the end has written is still on its way.
+        is_open = UNDER_WAY.contains(&order["status"].as_str().unwrap_or_default());
         sleep(LOOK).await;
         (order, timeline) = look(&shop, &id).await?;
         told.tell(&timeline);
@@ -86,9 +89,8 @@ impl Told {
     fn tell(&mut self, timeline: &Value) {
         let entries = rows(timeline, "entries");
         let begin = entries.first().and_then(|entry| at(entry, "at"));
-        let mut happened = Vec::new();
         if self.seen.is_empty() {
-            happened.push(["after", "service", "what", "", ""].map(|name| styled(QUIET, name)));
+            show(styled(QUIET, format!(" {:>9}  {:<9}  {:<9}", "after", "service", "what")));
         }
         for entry in entries {
             if !self.seen.insert(entry.to_string()) {
@@ -102,16 +104,13 @@ impl Told {
                 _ => QUIET,
             };
             let is_step = matches!(kind.as_str(), "placed" | "asked" | "answered");
-            happened.push([
-                after.unwrap_or_default(),
-                text(entry, "service"),
-                if is_step { kind } else { styled(style, kind) },
-                text(entry, "what"),
-                text(entry, "detail"),
-            ]);
-        }
-        if !happened.is_empty() {
-            columns(happened);
+            // Of fixed widths: what comes later stands below what came before.
+            let kind = format!("{kind:<9}");
+            let kind = if is_step { kind } else { styled(style, kind) };
+            let (after, service) = (after.unwrap_or_default(), text(entry, "service"));
+            let line =
+                format!(" {after:>9}  {service:<9}  {kind}  {:<20}  {}", text(entry, "what"), text(entry, "detail"));
+            show(line.trim_end());
         }
     }
 }

@@ -184,7 +184,7 @@ fn received(service: &str, row: &Received) -> Vec<Entry> {
     entries
 }
 
-fn times(count: i32) -> String {
+pub(super) fn times(count: i32) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::messages::{Place, Tracked, track};
-use super::timeline::Own;
+use super::timeline::{Own, times};
 use super::{Follow, OURS, Part};
 use crate::domain::{State, Status};
 use crate::store::steps::StepRow;
@@ -200,7 +200,7 @@ fn needs_a_person(own: &Own, step: Step) -> Finding {
     if let Some(row) = undo {
         finding.since = row.answered_at.or(Some(row.deadline));
         finding = finding.because(format!("{command} was asked at {}, attempt {}", clock(row.asked_at), row.attempts));
-        let tried = row.handler_attempts.map(|count| format!("{step} tried it {count} times the last time"));
+        let tried = row.handler_attempts.map(|count| format!("{step} tried it {} the last time", times(count)));
         finding.evidence.extend(tried);
     }
     finding
