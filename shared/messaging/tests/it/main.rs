@@ -15,4 +15,5 @@ mod outbox;
 mod poison;
 mod relay_order;
 mod relay_slow;
+mod story;
 mod takeover;

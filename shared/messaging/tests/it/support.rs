@@ -19,4 +19,4 @@ pub(crate) use loops::{Loop, quick_relay};
 pub(crate) use script::{Script, quick};
 pub(crate) use site::Site;
 pub(crate) use spy::{Seen, Spy};
-pub(crate) use wire::{EVENTS, WORK, Wire, command, event};
+pub(crate) use wire::{COMMANDS, EVENTS, WORK, Wire, command, event};

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::site::Site;
 
 pub(crate) const EVENTS: Exchange = Exchange { name: "shop.events", kind: Kind::Topic };
-const COMMANDS: Exchange = Exchange { name: "shop.commands", kind: Kind::Direct };
+pub(crate) const COMMANDS: Exchange = Exchange { name: "shop.commands", kind: Kind::Direct };
 pub(crate) const EXCHANGES: &[Exchange] = &[EVENTS, COMMANDS];
 
 /// The queue that the scripted consumer works on.
