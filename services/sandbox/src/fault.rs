@@ -66,6 +66,11 @@ fn declined(code: &'static str) -> Behaviour {
     Behaviour { verdict: Verdict::Decline, code: Some(code), ..GOOD }
 }
 
+/// Refused for now twice, then declined for good.
+fn declined_in_the_end(code: &'static str) -> Behaviour {
+    Behaviour { fault: Some(Fault::Refused(Refusal::Unavailable, 2)), ..declined(code) }
+}
+
 /// How a payment method behaves.
 pub fn payment_method(method: &str) -> Behaviour {
     match method {
@@ -75,6 +80,7 @@ pub fn payment_method(method: &str) -> Behaviour {
         "pm_timeout_charged" => faulty(Fault::TimesOut(Lands::AtOnce)),
         "pm_timeout_late" => faulty(Fault::TimesOut(Lands::Late)),
         "pm_flaky_2" => faulty(Fault::Refused(Refusal::Unavailable, 2)),
+        "pm_flaky_2_declined" => declined_in_the_end("card_declined"),
         "pm_rate_limited" => faulty(Fault::Refused(Refusal::RateLimited, 2)),
         "pm_refund_fails" => Behaviour { stance: Stance::Refuses, ..GOOD },
         _ => declined("unknown_method"),
@@ -90,6 +96,7 @@ pub fn shipping_service(service: &str) -> Behaviour {
         "timeout_created" => faulty(Fault::TimesOut(Lands::AtOnce)),
         "timeout_late" => faulty(Fault::TimesOut(Lands::Late)),
         "flaky_2" => faulty(Fault::Refused(Refusal::Unavailable, 2)),
+        "flaky_2_rejected" => declined_in_the_end("address_not_served"),
         "cancel_fails" => Behaviour { stance: Stance::Refuses, ..GOOD },
         _ => declined("unknown_service"),
     }
@@ -123,6 +130,15 @@ mod tests {
         let plans: Vec<Plan> = (1..=4).map(|attempt| plan(fault, None, attempt)).collect();
         let refused = Plan::Refuse(Refusal::Unavailable);
         assert_eq!(plans, [refused, refused, Plan::Answer, Plan::Answer]);
+    }
+
+    #[test]
+    fn what_is_declined_in_the_end_is_refused_for_now_before() {
+        for behaviour in [payment_method("pm_flaky_2_declined"), shipping_service("flaky_2_rejected")] {
+            let plans: Vec<Plan> = (1..=3).map(|attempt| plan(behaviour.fault, None, attempt)).collect();
+            let refused = Plan::Refuse(Refusal::Unavailable);
+            assert_eq!((plans, behaviour.verdict), (vec![refused, refused, Plan::Answer], Verdict::Decline));
+        }
     }
 
     #[test]

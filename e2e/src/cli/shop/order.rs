@@ -59,19 +59,28 @@ pub(crate) struct OrderArguments {
 }
 
 /// What the sandbox's provider knows; anything else it would decline.
-const PAYMENTS: [&str; 8] = [
+const PAYMENTS: [&str; 9] = [
     "pm_ok",
     "pm_declined",
     "pm_timeout",
     "pm_timeout_charged",
     "pm_timeout_late",
     "pm_flaky_2",
+    "pm_flaky_2_declined",
     "pm_rate_limited",
     "pm_refund_fails",
 ];
 /// What its carrier knows.
-const SHIPPINGS: [&str; 7] =
-    ["standard", "rejected", "timeout", "timeout_created", "timeout_late", "flaky_2", "cancel_fails"];
+const SHIPPINGS: [&str; 8] = [
+    "standard",
+    "rejected",
+    "timeout",
+    "timeout_created",
+    "timeout_late",
+    "flaky_2",
+    "flaky_2_rejected",
+    "cancel_fails",
+];
 
 /// What can stand in a header.
 fn visible(text: &str) -> Result<String, String> {

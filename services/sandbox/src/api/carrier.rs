@@ -24,8 +24,8 @@ struct Shipment {
     key: String,
     #[garde(skip)]
     order_id: Uuid,
-    /// `standard`, `rejected`, `timeout`, `timeout_created`, `timeout_late`, `flaky_2` or `cancel_fails`; anything
-    /// else is rejected.
+    /// `standard`, `rejected`, `timeout`, `timeout_created`, `timeout_late`, `flaky_2`, `flaky_2_rejected` or
+    /// `cancel_fails`; anything else is rejected.
     #[garde(length(max = LONGEST_TEXT))]
     service: String,
     #[garde(dive)]

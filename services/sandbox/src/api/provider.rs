@@ -29,8 +29,8 @@ struct Capture {
     amount: i64,
     #[garde(length(chars, min = 3, max = 3))]
     currency: String,
-    /// `pm_ok`, `pm_declined`, `pm_timeout`, `pm_timeout_charged`, `pm_timeout_late`, `pm_flaky_2`, `pm_rate_limited`
-    /// or `pm_refund_fails`; anything else is declined.
+    /// `pm_ok`, `pm_declined`, `pm_timeout`, `pm_timeout_charged`, `pm_timeout_late`, `pm_flaky_2`,
+    /// `pm_flaky_2_declined`, `pm_rate_limited` or `pm_refund_fails`; anything else is declined.
     #[garde(length(max = LONGEST_TEXT))]
     method: String,
 }
