@@ -40,6 +40,12 @@ async fn every_line_is_json_and_tells_what_failed_and_how_far_the_undo_got() -> 
         .map(|line| &line["attempt"])
         .collect();
     assert!(attempts.contains(&&Value::from(1)) && attempts.contains(&&Value::from(3)), "{attempts:?}");
+    let answered: Vec<&&Value> = of_saga.iter().filter(|line| line["status"] == "Failed").collect();
+    assert!(!answered.is_empty(), "nobody says that the step failed");
+    for line in answered {
+        let told = [&line["service"], &line["stepName"], &line["attempt"], &line["errorType"]];
+        assert_eq!(told, [&json!("shipping"), &json!("shipping"), &json!(4), &json!("Technical")], "{line:#}");
+    }
     for (step, status) in [("shipping", "compensating"), ("inventory", "compensating"), ("payment", "cancelled")] {
         let told = of_saga
             .iter()
@@ -90,6 +96,7 @@ async fn every_line_of_a_saga_has_the_fields_that_the_docs_promise() -> anyhow::
         );
         assert!(has("errorType") == has("errorCode"), "{line:#}");
         assert!(!has("retryable") || has("errorCode"), "{line:#}");
+        assert!(!has("retryable") || line["service"] == "order" || has("stepName"), "{line:#}");
         if has("retryable") {
             *failures.entry((line["eventId"].to_string(), line["attempt"].to_string())).or_insert(0) += 1;
         }

@@ -42,6 +42,7 @@ impl Handler for Commands {
 
 fn asked(delivery: &Delivery<Command<ReserveStock>>) -> Result<Asked<'_>, Failure> {
     let order_id = delivery.message.order_id();
+    delivery.span().record("step.name", Step::Inventory.name());
     delivery.describe("order.id", &order_id);
     let (request, lines) = match &delivery.message {
         Command::Do(reserve) => (Request::Reserve, reserve.lines.as_slice()),
@@ -69,7 +70,7 @@ fn message(delivery: &Delivery<Command<ReserveStock>>, answer: Answer) -> Result
         code: code.map(str::to_owned),
         reference: None,
     };
-    tracing::info!(parent: delivery.span(), step.name = "inventory", status = ?outcome, error.code = code,
-        error.type = code.map(|_| "Business"), "the reservation is answered");
+    tracing::info!(parent: delivery.span(), status = ?outcome, error.code = code,
+        error.type = outcome.error_type(), "the reservation is answered");
     StepAnswer { step: Step::Inventory, outcome, details }.into_message(delivery.cause())
 }

@@ -34,6 +34,7 @@ impl Handler for Commands {
     async fn prepare(&self, delivery: &Delivery<Self::Message>) -> Result<Option<Said>, Failure> {
         let saga_id = delivery.saga_id()?;
         let correlation_id = &delivery.envelope.correlation_id;
+        delivery.span().record("step.name", Step::Shipping.name());
         delivery.describe("order.id", &delivery.message.order_id());
         let record = self.looks.run(saga_id, |group| look(self.pool.clone(), group)).await??;
         if participant::first_look(record, delivery.message.direction()) == FirstLook::Settled {
@@ -46,7 +47,7 @@ impl Handler for Commands {
         match called {
             // The last silence is an answer too: nobody knows, so the saga undoes the step.
             Err(failure) if failure.class() == Class::Transient && delivery.attempt.is_last => {
-                tracing::warn!(parent: delivery.span(), step.name = "shipping", error.type = "Technical",
+                tracing::warn!(parent: delivery.span(), error.type = "Technical",
                     error.code = failure.code(), "the carrier gave no answer: {}", failure.chain());
                 Ok(Some(Said::nothing()))
             }
@@ -144,7 +145,7 @@ fn answer(
         reference,
     };
     let code = details.code.as_deref();
-    tracing::info!(parent: delivery.span(), step.name = "shipping", status = ?outcome, error.code = code,
-        error.type = code.map(|_| "Business"), "the shipment is answered");
+    tracing::info!(parent: delivery.span(), status = ?outcome, error.code = code,
+        error.type = outcome.error_type(), "the shipment is answered");
     Answer { step: Step::Shipping, outcome, details }.into_message(delivery.cause())
 }

@@ -32,6 +32,17 @@ pub enum Outcome {
     UndoFailed,
 }
 
+impl Outcome {
+    /// Who says no, where somebody does: `Business` if the rules did, `Technical` if nobody answered.
+    pub fn error_type(self) -> Option<&'static str> {
+        match self {
+            Outcome::Rejected | Outcome::UndoFailed => Some("Business"),
+            Outcome::Failed => Some("Technical"),
+            Outcome::Done | Outcome::Undone => None,
+        }
+    }
+}
+
 /// The names of one step.
 struct Names {
     step: Step,

@@ -66,7 +66,8 @@ impl<M> Delivery<M> {
         self.span.add_event(turn, Vec::new());
     }
 
-    /// The span from delivery to commit: for events and attributes of this one message.
+    /// The span from delivery to commit: for events and attributes of this one message. A handler that is a step of a
+    /// saga records its `step.name`, for its span and for every line about the message.
     pub fn span(&self) -> &Span {
         &self.span
     }

@@ -137,6 +137,7 @@ fn open_span(queue: &'static str, raw: &Raw, correlation_id: &str, attempt: u32,
         correlation.id = correlation_id,
         saga.id = tracing::field::Empty,
         idempotency.key = tracing::field::Empty,
+        step.name = tracing::field::Empty,
         attempt = i64::from(attempt),
         outcome = tracing::field::Empty,
     );
