@@ -7,6 +7,8 @@
 #[cfg(feature = "stack")]
 pub mod bench;
 mod child;
+#[cfg(feature = "stack")]
+pub mod drill;
 mod eventually;
 mod holds;
 pub mod jaeger;

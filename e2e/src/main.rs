@@ -33,6 +33,7 @@ Examples:
   cargo saga up                       start it, until Ctrl-C
   cargo saga order                    place an order and wait for its end
   cargo saga scenario                 what can be broken
+  cargo saga drill                    find a failure in the logs, and have the answer judged
   cargo saga orders                   the last ones
   cargo saga timeline ID              what happened to an order
   cargo saga why ID                   why it is where it is
@@ -41,7 +42,7 @@ Examples:
   cargo saga prepare                  after a query or a table has changed
 
 Ends with: 0 done, and as expected; 1 something failed; 2 wrong usage; 3 no shop is running; 130 interrupted;
-4 not as expected: an order ended otherwise, a scenario saw something else.";
+4 not as expected: an order ended otherwise, a scenario saw something else, an answer is wrong.";
 
 // Everything runs on the main thread: children are told when the thread that started them ends.
 #[tokio::main(flavor = "current_thread")]

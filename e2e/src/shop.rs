@@ -4,6 +4,7 @@
 
 mod compose;
 pub mod control;
+mod logs;
 pub mod native;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use control::{Act, Control, Disturbed, Part};
+pub use logs::Line;
 
 use crate::eventually::{State, eventually};
 use crate::stack::Service;

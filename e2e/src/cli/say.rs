@@ -18,17 +18,27 @@ pub(crate) fn say(line: impl Display) {
 /// Does something, then says what was done and how long it took; meanwhile, now and then, what is waited for.
 pub(crate) async fn timed<T>(what: impl Display, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let begin = Instant::now();
+    tokio::pin!(work);
+    let done = patiently(&what, work).await?;
+    say(format!("{what} ({:.1} s)", begin.elapsed().as_secs_f64()));
+    Ok(done)
+}
+
+/// Does something, and says now and then what is waited for.
+pub(crate) async fn patiently<T>(
+    what: impl Display,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let begin = Instant::now();
     let mut still = STILL;
     tokio::pin!(work);
-    let done = loop {
+    loop {
         tokio::select! {
-            done = &mut work => break done?,
+            done = &mut work => return done,
             () = sleep_until(begin + still) => {
                 say(format!("... {what}: not yet, {} s so far", still.as_secs()));
                 still *= 2;
             }
         }
-    };
-    say(format!("{what} ({:.1} s)", begin.elapsed().as_secs_f64()));
-    Ok(done)
+    }
 }

@@ -2,6 +2,7 @@
 
 mod demo;
 mod down;
+mod drill;
 mod mend;
 mod ops;
 mod order;
@@ -40,6 +41,7 @@ pub(crate) enum Verb {
     Why(why::Arguments),
     Ops(ops::Arguments),
     Scenario(scenario::Arguments),
+    Drill(drill::Arguments),
     Switch(switch::Arguments),
     Mend(mend::Arguments),
 }
@@ -82,6 +84,7 @@ async fn dispatch(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(arguments) => Box::pin(demo::run(arguments)).await,
         Verb::Up(arguments) => up::run(arguments).await,
         Verb::Scenario(arguments) => scenario::run(arguments).await,
+        Verb::Drill(arguments) => drill::run(arguments).await,
         Verb::Down(arguments) => until_interrupted(down::run(arguments)).await,
         Verb::Status(arguments) => until_interrupted(status::run(arguments)).await,
         Verb::Order(arguments) => until_interrupted(order::order(arguments)).await,

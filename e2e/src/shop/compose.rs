@@ -29,7 +29,7 @@ pub(super) struct Compose {
 /// # Errors
 /// It describes itself in a way that is not understood.
 pub(super) async fn find() -> anyhow::Result<Option<(Whereabouts, Compose)>> {
-    let compose = Compose { file: workspace().join("docker-compose.yml") };
+    let compose = Compose::new();
     let Ok(running) = compose.call(&["ps", "--format", "json"]).await else { return Ok(None) };
     if !containers(&running).iter().any(|container| container["Service"] == "order") {
         return Ok(None);
@@ -37,6 +37,16 @@ pub(super) async fn find() -> anyhow::Result<Option<(Whereabouts, Compose)>> {
     let described = compose.call(&["config", "--format", "json"]).await?;
     let described = serde_json::from_str(&described).context("docker compose config")?;
     Ok(Some((whereabouts(&described, &compose.file)?, compose)))
+}
+
+/// What the services have written since a moment.
+///
+/// # Errors
+/// Docker Compose does not tell.
+pub(super) async fn logs(since: &str) -> anyhow::Result<String> {
+    let mut arguments = vec!["logs", "--no-log-prefix", "--no-color", "--since", since];
+    arguments.extend(Service::ALL.map(Service::name));
+    Compose::new().call(&arguments).await
 }
 
 /// A container that somebody ended stays so; one that ended by itself is started again by Docker.
@@ -110,6 +120,10 @@ fn administrator() -> anyhow::Result<(String, String)> {
 }
 
 impl Compose {
+    fn new() -> Self {
+        Compose { file: workspace().join("docker-compose.yml") }
+    }
+
     async fn call(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new("docker");
         command.arg("compose").arg("--file").arg(&self.file).args(arguments).kill_on_drop(true);

@@ -138,6 +138,14 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     ended(&timeline, 0)?;
     assert!(timeline.text.contains("CapturePayment") && timeline.text.contains("StockReserved"), "{}", timeline.text);
     ended(&place.saga(&["scenario", "service-down", "--on", "native"])?, 0)?;
+    let drill = place.saga(&["drill", "--on", "native"])?;
+    ended(&drill, 0)?;
+    let log = drill.text.lines().map(str::trim).find(|line| line.ends_with(".log")).context("where the log is")?;
+    for line in fs::read_to_string(log)?.lines().map(serde_json::from_str::<Value>) {
+        let line = line?;
+        let ids = ["correlationId", "orderId", "sagaId"].iter().filter_map(|field| line[*field].as_str());
+        assert!(ids.clone().all(|id| !drill.text.contains(id) && !drill.errors.contains(id)), "{}", drill.text);
+    }
     ended(&place.saga(&["switch", "carrier_slow", "0.5", "--on", "native"])?, 0)?;
     ended(&place.saga(&["switch", "nonsense", "--on", "native"])?, 2)?;
 
@@ -170,6 +178,7 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
         &["timeline", "mine"],
         &["scenario"],
         &["scenario", "happy", "out-of-stock"],
+        &["drill", "--seed", "1"],
         &["switch"],
         &["switch", "carrier_slow"],
         &["switch", "carrier_slow", "off"],
@@ -181,6 +190,8 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     }
     ended(&place.saga(&["status", "--on", "native"])?, 3)?;
     place.is_left().await?;
+    // Answers are judged without a shop.
+    ended(&place.saga(&["drill", "--check", log, "--correlation-id", "nothing-of-this-drill"])?, 4)?;
 
     // What nobody keeps any more is ended all the same.
     let mark = format!("SAGA_STATE_DIRECTORY={}", place.0.join("saga-state/up").display());

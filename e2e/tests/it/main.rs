@@ -3,6 +3,7 @@
 // The saga.
 mod alerts;
 mod cli;
+mod drill;
 mod edge;
 mod figures;
 mod follow;

@@ -96,7 +96,7 @@ async fn play(test: &str) -> anyhow::Result<()> {
 }
 
 /// Two seconds for each attempt, and what is late comes after the last of them.
-fn giving_up() -> Settings {
+pub(crate) fn giving_up() -> Settings {
     let settings =
         Settings::default().set(Service::Sandbox, "TIMEOUT_MS", "4000").set(Service::Sandbox, "LATE_MS", "20000");
     settings.set(Service::Payment, "CALL_TIMEOUT_MS", "2000").set(Service::Shipping, "CALL_TIMEOUT_MS", "2000")
