@@ -18,6 +18,8 @@ use crate::stack::Service;
 
 /// Longer than all attempts of a step, and of its undo, on a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
+/// How long a service that answers *not now* is asked again.
+const TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// What was decided is written at once; containers may hand it over a moment later.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(30);
 const SHIPPED: &str = "completed";
@@ -71,7 +73,9 @@ pub async fn run(shop: &Shop, seed: u64, directory: &Path) -> anyhow::Result<Dri
 /// A shop in which something else is broken teaches the wrong thing.
 async fn is_whole(shop: &Shop) -> anyhow::Result<()> {
     let parts = shop.disturbed().await?.into_iter().map(|(part, act)| format!("{part} ({act})"));
-    let broken: Vec<String> = parts.chain(shop.switched_on().await?).collect();
+    let what = "the sandbox tells what is switched on";
+    let switches = eventually(TOLD_WITHIN, what, async || Ok(State::Reached(shop.switched_on().await?))).await?;
+    let broken: Vec<String> = parts.chain(switches).collect();
     if !broken.is_empty() {
         bail!("a drill needs a shop that is whole, and broken on request is {}: `cargo saga mend`", broken.join(", "));
     }
@@ -144,9 +148,15 @@ async fn settle(shop: &Shop, order: &Value) -> anyhow::Result<()> {
     let (true, Some(row)) = (order["status"] == "needs_attention", steps.iter().find(waits)) else { return Ok(()) };
     let saga = order["sagaId"].as_str().context("a saga")?;
     let body = json!({"step": row["step"], "reason": "the drill is over", "actor": "drill"});
-    let answer = shop.client(Service::Order)?.ops_post(&format!("/ops/sagas/{saga}/settle"), &body).await?;
-    if answer.status != 200 {
-        bail!("the order that waits for a person cannot be settled: {}", problem(&answer));
-    }
-    Ok(())
+    let orders = shop.client(Service::Order)?;
+    // Harmless to repeat: a settled step stays settled.
+    eventually(TOLD_WITHIN, "the order that waits for a person is settled", async || {
+        let answer = orders.ops_post(&format!("/ops/sagas/{saga}/settle"), &body).await?;
+        Ok(match answer.status {
+            200 => State::Reached(()),
+            503 => State::pending(problem(&answer)),
+            _ => State::Lost(problem(&answer)),
+        })
+    })
+    .await
 }
