@@ -2,7 +2,7 @@
 //!
 //! [`Servers`] starts a private PostgreSQL and RabbitMQ, [`Stack`] a database, a vhost and the five services on them.
 //! [`Proxy`] and [`Holds`] break things at a chosen place and moment, [`Collector`] and [`Jaeger`] show the traces,
-//! and [`eventually`] waits for a named state.
+//! [`Prometheus`] the alerts, and [`eventually`] waits for a named state.
 
 #[cfg(feature = "stack")]
 pub mod bench;
@@ -14,6 +14,7 @@ mod holds;
 pub mod jaeger;
 pub mod otlp;
 mod path;
+pub mod prometheus;
 mod proxy;
 #[cfg(feature = "stack")]
 pub mod scenario;
@@ -30,6 +31,7 @@ pub use eventually::{State, eventually};
 pub use holds::{Action, Holds};
 pub use jaeger::Jaeger;
 pub use otlp::{Collector, Span};
+pub use prometheus::Prometheus;
 pub use proxy::Proxy;
 pub use servers::{Coordinates, Servers};
 #[cfg(feature = "stack")]

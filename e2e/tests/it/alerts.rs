@@ -14,7 +14,7 @@ fn read(path: &str) -> anyhow::Result<String> {
 }
 
 /// What stands after `key:` in each line that has it.
-fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+pub(crate) fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix(key)).map(str::trim).collect()
 }
 

@@ -6,6 +6,7 @@ mod cli;
 mod drill;
 mod edge;
 mod figures;
+mod firing;
 mod follow;
 mod health;
 mod logs;
