@@ -1,6 +1,8 @@
 //! A RabbitMQ of our own: one data directory, one node name and one set of ports for its life, through every stop and
 //! kill. The node name has no hostname in it, so the data is found again when the machine is renamed.
 
+mod disturb;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use crate::servers::directory::{Fate, StateDirectory};
 use crate::servers::find::RabbitMqPrograms;
 use crate::servers::orphan::MARK;
 use crate::servers::{ports, registry};
+use disturb::MEMORY;
 
 /// No hostname in it that could change.
 const NODE: &str = "saga@localhost";
@@ -145,19 +148,6 @@ impl RabbitMq {
         self.end(Signal::SIGKILL).await
     }
 
-    /// Freezes it: connections stay open and nothing answers.
-    pub async fn pause(&self) {
-        if let Some(node) = self.node.lock().await.as_ref() {
-            node.signal(Signal::SIGSTOP);
-        }
-    }
-
-    pub async fn resume(&self) {
-        if let Some(node) = self.node.lock().await.as_ref() {
-            node.signal(Signal::SIGCONT);
-        }
-    }
-
     async fn end(&self, signal: Signal) -> anyhow::Result<()> {
         let Some(node) = self.node.lock().await.take() else { return Ok(()) };
         node.signal(signal);
@@ -187,7 +177,7 @@ impl RabbitMq {
              default_pass = {}\n\
              log.console = true\n\
              log.file = false\n\
-             vm_memory_high_watermark.absolute = 512MB\n\
+             vm_memory_high_watermark.absolute = {MEMORY}\n\
              disk_free_limit.absolute = 100MB\n\
              max_message_size = 1048576\n\
              raft.wal_max_size_bytes = 67108864\n",
