@@ -3,6 +3,7 @@
 // The saga.
 mod alerts;
 mod cli;
+mod context;
 mod drill;
 mod edge;
 mod figures;

@@ -18,7 +18,7 @@ use crate::shop::{SOON, comes_to, order, place};
 const SERVICES: [&str; 4] = ["inventory", "order", "payment", "shipping"];
 
 /// Spans whose parent is missing from the trace.
-fn orphans(spans: &[Span]) -> Vec<&Span> {
+pub(crate) fn orphans(spans: &[Span]) -> Vec<&Span> {
     let ids: BTreeSet<&str> = spans.iter().map(|span| span.span_id.as_str()).collect();
     spans.iter().filter(|span| !span.parent_id.is_empty() && !ids.contains(span.parent_id.as_str())).collect()
 }

@@ -102,14 +102,16 @@ async fn foreign_trace_headers_on_messages_harm_nobody() -> anyhow::Result<()> {
     let stack = Stack::start(Settings::default()).await?;
     let stranger = Stranger::at(&stack).await?;
     let long = "x".repeat(10_000);
-    let values = [
+    let (good, state) = ("0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=value,".repeat(200));
+    let texts = [state.as_str(), &format!("cc-{good}-and-more"), &format!("00-{}", good.to_uppercase())];
+    let values = texts.map(|text| AMQPValue::LongString(text.into())).into_iter().chain([
         AMQPValue::LongString("".into()),
         AMQPValue::LongString(long.as_str().into()),
         AMQPValue::LongString("00-00000000000000000000000000000000-0000000000000000-01".into()),
         AMQPValue::LongLongInt(7),
         AMQPValue::ByteArray(vec![0, 255].into()),
         AMQPValue::FieldTable(FieldTable::default()),
-    ];
+    ]);
     for value in values {
         let id = Uuid::now_v7();
         let envelope = json!({
@@ -127,7 +129,7 @@ async fn foreign_trace_headers_on_messages_harm_nobody() -> anyhow::Result<()> {
     eventually(SOON, "each of them is done", async || {
         let done =
             stack.database.value("select count(*) from inventory.reservations where status = 'released'").await?;
-        Ok(if done == json!(6) { State::Reached(()) } else { State::pending(done) })
+        Ok(if done == json!(9) { State::Reached(()) } else { State::pending(done) })
     })
     .await?;
     let longest = "select coalesce(max(length(headers::text)), 0) from inventory.outbox_log";
