@@ -210,13 +210,14 @@ impl Process {
     /// Where it listens, as it says itself.
     fn addresses(&self, child: &Child, begin: u64) -> anyhow::Result<State<(SocketAddr, SocketAddr)>> {
         let text = read_from(&self.log(), begin);
-        let listening = text.lines().find_map(|line| {
-            let line: Value = serde_json::from_str(line).ok()?;
-            let field =
-                |name: &str| line.get(name).or_else(|| line.get("fields")?.get(name))?.as_str().map(str::to_owned);
+        // In either form of the log.
+        let field = |line: &str, name: &str| {
+            Some(line.split_once(name)?.1.split('"').find(|part| part.contains('.'))?.to_owned())
+        };
+        let listening = text.lines().filter(|line| line.contains("listening")).find_map(|line| {
             // A process that only publishes has no listener for customers.
-            let ops = field("opsAddress")?;
-            (field("message")? == "listening").then(|| (field("httpAddress").unwrap_or(ops.clone()), ops))
+            let ops = field(line, "opsAddress")?;
+            Some((field(line, "httpAddress").unwrap_or(ops.clone()), ops))
         });
         match (listening, child.exit()) {
             (Some((http, ops)), _) => Ok(State::Reached((http.parse()?, ops.parse()?))),

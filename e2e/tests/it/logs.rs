@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use e2e::{Service, Stack, workspace};
+use e2e::{Service, Settings, Stack, workspace};
 use serde_json::{Value, json};
 
 use crate::shop::{books_balance, comes_to, impatient, order, place};
@@ -103,5 +103,37 @@ async fn every_line_of_a_saga_has_the_fields_that_the_docs_promise() -> anyhow::
     }
     assert_eq!(failures.len(), 2, "two attempts failed: {failures:?}");
     assert!(failures.values().all(|count| *count == 1), "a failure is told once: {failures:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn lines_for_a_terminal_are_one_for_each_event_with_all_ids_and_no_colours() -> anyhow::Result<()> {
+    let pretty = |settings: Settings, service| settings.set(service, "SAGA_LOG", "pretty");
+    let stack = Stack::start(Service::ALL.into_iter().fold(Settings::default(), pretty)).await?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    let broken = order("KEY\nBOARD\u{1b}[31m", 1, "pm_ok", "standard");
+    let refused = stack.order().post("/orders", &broken, "broken\u{7f}").await;
+    assert!(refused.is_err() || refused.is_ok_and(|answer| answer.status >= 400));
+    books_balance(&stack).await?;
+    for service in Service::ALL {
+        let lines = stack.process(service).logs();
+        for line in &lines {
+            let (clock, rest) = line.split_at_checked(12).unwrap_or((line, ""));
+            let shape: String = clock.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+            let mut words = rest.split_whitespace();
+            let level = words.next().unwrap_or_default();
+            let is_level = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"].contains(&level);
+            assert!(shape == "00:00:00.000" && is_level && words.next() == Some(service.name()), "no event: {line:?}");
+            assert!(!line.chars().any(char::is_control), "{line:?}");
+        }
+        let of_order: Vec<&String> = lines.iter().filter(|line| line.contains(&placed.correlation)).collect();
+        assert!(!of_order.is_empty(), "{service:?} says nothing of the order");
+        for line in of_order {
+            assert!(line.contains(&format!("traceId=\"{}\"", placed.trace)), "{line}");
+            let is_third_party = service == Service::Sandbox;
+            assert!(is_third_party || line.contains(&format!("sagaId=\"{}\"", placed.saga)), "{line}");
+        }
+    }
     Ok(())
 }
