@@ -51,6 +51,7 @@ async fn trace_headers_of_strangers_cost_an_order_nothing() -> anyhow::Result<()
     let future = format!("cc-{}-and-what-comes-then", &good[3..]);
     let state = (0..200).map(|number| format!("vendor{number}=value")).collect::<Vec<_>>().join(",");
     let baggage = (0..1_024).map(|number| format!("k{number:04}=v")).collect::<Vec<_>>().join(",");
+    let wide = format!("a={0},b={0}", "v".repeat(4_000));
     let none = "00-00000000000000000000000000000000-0000000000000000-00";
     let corpus: &[&[(&str, &str)]] = &[
         &[("traceparent", "")],
@@ -64,6 +65,7 @@ async fn trace_headers_of_strangers_cost_an_order_nothing() -> anyhow::Result<()
         &[("traceparent", good), ("tracestate", "=,;,= =\t")],
         &[("traceparent", good), ("baggage", &baggage)],
         &[("baggage", &baggage)],
+        &[("traceparent", good), ("baggage", &wide)],
         &[("traceparent", good), ("traceparent", none)],
         &[("traceparent", good), ("tracestate", "a=b"), ("tracestate", &state), ("baggage", "%00=%"), ("baggage", "")],
     ];
