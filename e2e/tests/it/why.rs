@@ -179,6 +179,11 @@ async fn a_broker_or_a_database_that_is_away_is_the_cause() -> anyhow::Result<()
     servers.broker.start().await?;
     stack.inventory().restart().await?;
     comes_to(&stack, &placed, "completed").await?;
+    servers.broker.lack_memory().await?;
+    let placed = place(&stack, &keyboard).await?;
+    is(&stack, &placed, "broker_blocked", &["CapturePayment", "in alarm"]).await?;
+    servers.broker.have_memory().await?;
+    comes_to(&stack, &placed, "completed").await?;
     to_payments.swallow();
     let placed = place(&stack, &keyboard).await?;
     is(&stack, &placed, "database_away", &["CapturePayment", "payment"]).await

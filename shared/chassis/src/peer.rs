@@ -78,7 +78,7 @@ impl Peer {
 
     async fn told(&self, path: String) -> Result<Told, Failure> {
         let (status, told) = self.ask(&path).await?;
-        if status.is_success() { Ok(told) } else { Err(self.failure(format!("answers {status}"))) }
+        if status.is_success() { Ok(told) } else { Err(self.failure(&format!("answers {status}"))) }
     }
 
     async fn ask<A: DeserializeOwned>(&self, path: &str) -> Result<(StatusCode, A), Failure> {
@@ -89,7 +89,7 @@ impl Peer {
         }
         let unanswered = |error: reqwest::Error| {
             let what = if error.is_timeout() { "does not answer within 2 s" } else { "cannot be reached" };
-            self.failure(what.to_owned()).caused_by(error.without_url())
+            self.failure(what).caused_by(error.without_url())
         };
         let answer = request.send().await.map_err(unanswered)?;
         let status = answer.status();
@@ -97,12 +97,12 @@ impl Peer {
         match serde_json::from_slice(&body) {
             Ok(told) => Ok((status, told)),
             // A refusal has another form.
-            Err(_) if !status.is_success() => Err(self.failure(format!("answers {status}"))),
-            Err(error) => Err(self.failure("gives an answer that cannot be read".to_owned()).caused_by(error)),
+            Err(_) if !status.is_success() => Err(self.failure(&format!("answers {status}"))),
+            Err(error) => Err(self.failure("gives an answer that cannot be read").caused_by(error)),
         }
     }
 
-    fn failure(&self, what: String) -> Failure {
+    fn failure(&self, what: &str) -> Failure {
         Failure::transient("peer.no_answer", format!("{} {what}", self.name))
     }
 }
