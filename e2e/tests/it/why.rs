@@ -157,9 +157,26 @@ async fn what_holds_a_message_in_the_outbox_is_the_cause() -> anyhow::Result<()>
     is(&stack, &placed, "publishing", &["CapturePayment"]).await?;
     stack.order().holds().release("relay.read")?;
     comes_to(&stack, &placed, "completed").await?;
+    // The broker's administrator takes the right to publish commands away.
+    let (vhost, queues) = (stack.vhost.name(), r"^(saga\.events|order\.replies)$");
+    let rights = json!({"configure": ".*", "write": queues, "read": ".*"});
+    stack.vhost.call(Method::PUT, &format!("permissions/{vhost}/order"), Some(rights)).await?;
+    stack.order().restart().await?;
+    let placed = place(&stack, &keyboard).await?;
+    is(&stack, &placed, "publish_refused", &["CapturePayment", "ACCESS_REFUSED"]).await?;
     let stack = Stack::start(slow().set(Service::Order, "RELAY", "off")).await?;
     let placed = place(&stack, &keyboard).await?;
     is(&stack, &placed, "relay_not_running", &["CapturePayment", "order"]).await
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_can_see_is_told_as_that() -> anyhow::Result<()> {
+    let stack = Stack::start(slow().set(Service::Payment, "OUTBOX_AFTER_PUBLISH", "delete")).await?;
+    stack.order().holds().arm("consumer.remembered", Action::Hold)?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    is(&stack, &placed, "answered", &["CapturePayment"]).await?;
+    stack.order().holds().release("consumer.remembered")?;
+    comes_to(&stack, &placed, "completed").await.map(drop)
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use messaging::{Pulse, State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::PgPool;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
@@ -35,6 +36,9 @@ pub(crate) struct Health {
     pub(crate) pool: PgPool,
     pub(crate) has_outbox: bool,
     pub(crate) stop: CancellationToken,
+    /// Who asks the database just now: the others wait for it. A connection that is being opened is work, and whoever
+    /// asks again and again must not have it begun again and again.
+    pub(crate) asking: Arc<Semaphore>,
 }
 
 /// Whether a service does its work, and what it waits for if not.
@@ -109,7 +113,7 @@ async fn live(Shared(health): Shared<Health>) -> Response {
 }
 
 async fn ready(Shared(health): Shared<Health>) -> Response {
-    let has_database = database_answers(&health.pool).await;
+    let has_database = database_answers(&health).await;
     let backlog = if has_database && health.has_outbox { metrics::read_backlog(&health.pool).await } else { None };
     let is_late = backlog.is_some_and(|backlog| backlog.oldest > LATE);
     let works = health.pulses.iter().all(is_working);
@@ -143,13 +147,17 @@ fn loops(pulses: &[Pulse]) -> Vec<LoopNow> {
 
 /// Whether it answers, and takes writes: during a fail-over it may only read. In a task of its own: a query that is
 /// dropped half-way costs the pool a connection.
-async fn database_answers(pool: &PgPool) -> bool {
-    let pool = pool.clone();
-    let query =
-        tokio::spawn(
-            async move { sqlx::query_scalar::<_, String>("show transaction_read_only").fetch_one(&pool).await },
-        );
-    matches!(tokio::time::timeout(DATABASE, query).await, Ok(Ok(Ok(read_only))) if read_only == "off")
+async fn database_answers(health: &Health) -> bool {
+    let (pool, asking) = (health.pool.clone(), health.asking.clone());
+    let answers = async move {
+        let turn = asking.acquire_owned().await.ok()?;
+        let query = tokio::spawn(async move {
+            let _turn = turn;
+            sqlx::query_scalar::<_, String>("show transaction_read_only").fetch_one(&pool).await
+        });
+        query.await.ok()?.ok()
+    };
+    matches!(tokio::time::timeout(DATABASE, answers).await, Ok(Some(read_only)) if read_only == "off")
 }
 
 /// Asks the process that listens at `ops_address` whether it is ready, and says so in one line.

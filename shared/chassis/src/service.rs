@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, join_all};
 use messaging::{Consumer, Failure, Handler, Pulse, Relay};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -138,6 +139,7 @@ impl Service {
             pool: base.pool.clone(),
             has_outbox,
             stop: stop.clone(),
+            asking: Arc::new(Semaphore::new(1)),
         };
         // Operators get in however many customers are there.
         let inside = Front::new(OPERATORS_AT_ONCE, base.settings.trace_sampling);
