@@ -7,6 +7,7 @@ mod mend;
 mod ops;
 mod order;
 mod orders;
+mod part;
 mod places;
 mod scenario;
 mod show;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use e2e::Shop;
-use e2e::shop::{Origin, problem};
+use e2e::shop::{Act, Origin, problem};
 use e2e::stack::Service;
 use serde_json::Value;
 
@@ -43,6 +44,14 @@ pub(crate) enum Verb {
     Scenario(scenario::Arguments),
     Drill(drill::Arguments),
     Switch(switch::Arguments),
+    /// Kills a part of the shop, as a crash would; it stays away until it is started.
+    Kill(part::Arguments),
+    /// Starts a part that was killed.
+    Start(part::Arguments),
+    /// Stops a part in its tracks: its connections stay open, and it answers nothing.
+    Freeze(part::Arguments),
+    /// Lets a frozen part go on.
+    Thaw(part::Arguments),
     Mend(mend::Arguments),
 }
 
@@ -93,6 +102,10 @@ async fn dispatch(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Orders(arguments) => until_interrupted(orders::run(arguments)).await,
         Verb::Why(arguments) => until_interrupted(why::run(arguments)).await,
         Verb::Ops(arguments) => until_interrupted(ops::run(arguments)).await,
+        Verb::Kill(arguments) => until_interrupted(part::run(arguments, Act::Kill)).await,
+        Verb::Start(arguments) => until_interrupted(part::run(arguments, Act::Start)).await,
+        Verb::Freeze(arguments) => until_interrupted(part::run(arguments, Act::Freeze)).await,
+        Verb::Thaw(arguments) => until_interrupted(part::run(arguments, Act::Thaw)).await,
         Verb::Mend(arguments) => until_interrupted(mend::run(arguments)).await,
         Verb::Switch(arguments) => until_interrupted(switch::run(arguments)).await,
     }

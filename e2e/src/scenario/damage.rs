@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+
 use crate::shop::{Act, Part, Shop};
 
 /// What must be taken back when a scenario ends, however it ends.
@@ -12,6 +14,8 @@ pub(super) enum Broken {
     Frozen(Part),
     /// With what was there before, as the sandbox tells it.
     Switched(String, Option<Before>),
+    /// A message that nobody can read, in the inbox of this schema, by its id.
+    Parked(&'static str, String),
 }
 
 /// How a switch was set before.
@@ -54,9 +58,20 @@ async fn whole(shop: &Shop, broken: &Broken) -> anyhow::Result<()> {
     match broken {
         Broken::Killed(part) => shop.act(*part, Act::Start).await,
         Broken::Frozen(part) => shop.act(*part, Act::Thaw).await,
+        Broken::Parked(schema, id) => discard(shop, schema, id).await,
         Broken::Switched(name, None) => shop.switch_off(name).await,
         Broken::Switched(name, Some(Before { rate, delay_ms, seed })) => {
             shop.switch_on(name, rate.parse()?, *delay_ms, *seed).await
         }
     }
+}
+
+/// Gives a parked message up, as a person would who has looked at it.
+async fn discard(shop: &Shop, schema: &str, message_id: &str) -> anyhow::Result<()> {
+    let mut database = PgConnection::connect(&shop.at.postgres).await?;
+    let sql = format!(
+        "update {schema}.inbox set status = 'discarded', finished_at = now() where message_id = $1 and status = 'parked'"
+    );
+    sqlx::query(AssertSqlSafe(sql)).bind(message_id).execute(&mut database).await?;
+    Ok(database.close().await?)
 }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::damage::{self, Broken, Damage};
 use super::observe::{Before, observe};
@@ -94,12 +95,19 @@ impl<'a> Run<'a> {
                 let (wire, saga) = self.wire()?;
                 wire.deliver(&deliver.message, &saga, deliver.id).await
             }
-            Step::Unreadable(participant) => self.wire.as_ref().context("a wire")?.send_unreadable(participant).await,
+            Step::Unreadable(participant) => self.send_unreadable(participant).await,
             Step::Check(name) => {
                 let expected = self.scenario.check.get(name).with_context(|| format!("no check {name}"))?;
                 self.look(Some(name), expected, tell).await
             }
         }
+    }
+
+    async fn send_unreadable(&self, participant: &str) -> anyhow::Result<()> {
+        let service = Service::ALL.into_iter().find(|service| service.name() == participant);
+        let (schema, id) = (service.context("a participant")?.schema(), Uuid::now_v7().to_string());
+        self.damage.remember(Broken::Parked(schema, id.clone()));
+        self.wire.as_ref().context("a wire")?.send_unreadable(participant, &id).await
     }
 
     async fn place(&mut self, order: &Order) -> anyhow::Result<()> {

@@ -76,7 +76,7 @@ impl<'a> Runner<'a> {
                 return Ok(());
             }
             if !is_told {
-                tell(format!("{open} orders of before are still under way: waiting for their end"));
+                tell(format!("still under way, and waited for: {open} of the orders that were placed before"));
                 is_told = true;
             }
             if begin.elapsed() > END_WITHIN {

@@ -112,9 +112,9 @@ impl Wire {
         .await
     }
 
-    /// Sends what is no message of ours.
-    pub(super) async fn send_unreadable(&self, participant: &str) -> anyhow::Result<()> {
-        let properties = BasicProperties::default().with_message_id(Uuid::now_v7().to_string().into());
+    /// Sends what is no message of ours, under this id.
+    pub(super) async fn send_unreadable(&self, participant: &str, id: &str) -> anyhow::Result<()> {
+        let properties = BasicProperties::default().with_message_id(id.into());
         self.publish("saga.commands", participant, properties, b"{\"this is\": \"no message of ours\"").await
     }
 

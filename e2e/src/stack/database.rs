@@ -13,6 +13,7 @@ const TEMPLATE: &str = "saga_template";
 /// One stack's database.
 pub struct Database {
     name: String,
+    url: String,
     pool: PgPool,
 }
 
@@ -32,11 +33,17 @@ impl Database {
         }
         server.close().await?;
         let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(coordinates.superuser(name));
-        Ok(Database { name: name.to_owned(), pool })
+        let url = coordinates.superuser(name).to_url_lossy().to_string();
+        Ok(Database { name: name.to_owned(), url, pool })
     }
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Connects as superuser.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// As superuser; tables are named with their schema.

@@ -137,6 +137,39 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     let timeline = place.saga(&["timeline", "mine", "--on", "native"])?;
     ended(&timeline, 0)?;
     assert!(timeline.text.contains("CapturePayment") && timeline.text.contains("StockReserved"), "{}", timeline.text);
+    let orders = place.saga(&["orders", "--on", "native"])?;
+    ended(&orders, 0)?;
+    let (newest, oldest) = (orders.text.find("out_of_stock"), orders.text.find("mine"));
+    assert!(newest.is_some() && newest < oldest, "{}", orders.text);
+    let why = place.saga(&["why", "mine", "--on", "native"])?;
+    ended(&why, 0)?;
+    assert!(why.text.contains("The order is completed"), "{}", why.text);
+    ended(&place.saga(&["why", "nobody", "--on", "native"])?, 1)?;
+    ended(&place.saga(&["order", "--payment", "pm_oh", "--on", "native"])?, 2)?;
+    ended(
+        &place.saga(&[
+            "order",
+            "--payment",
+            "pm_refund_fails",
+            "--shipping",
+            "rejected",
+            "--correlation-id",
+            "stuck",
+            "--on",
+            "native",
+        ])?,
+        4,
+    )?;
+    let act = ["stuck", "--step", "payment", "--reason", "paid back by hand", "--on", "native"];
+    ended(&place.saga(&[&["ops", "retry"][..], &act].concat())?, 0)?;
+    let waits = |status: &str| place.saga(&["orders", "--status", status, "--on", "native"]).map(|orders| orders.text);
+    eventually(Duration::from_secs(30), "the refund is refused again", async || {
+        let orders = waits("needs_attention")?;
+        Ok(if orders.contains("stuck") { State::Reached(()) } else { State::pending(orders) })
+    })
+    .await?;
+    ended(&place.saga(&[&["ops", "settle"][..], &act].concat())?, 0)?;
+    assert!(waits("settled")?.contains("stuck"));
     ended(&place.saga(&["scenario", "service-down", "--on", "native"])?, 0)?;
     let drill = place.saga(&["drill", "--on", "native"])?;
     ended(&drill, 0)?;
@@ -149,11 +182,11 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     ended(&place.saga(&["switch", "carrier_slow", "0.5", "--on", "native"])?, 0)?;
     ended(&place.saga(&["switch", "nonsense", "--on", "native"])?, 2)?;
 
-    // As a scenario leaves it that was killed half-way.
-    let socket = place.0.join("saga-state/up/control.sock");
-    let supervisor = reqwest::Client::builder().unix_socket(socket).build()?;
-    supervisor.post("http://supervisor/payment/freeze").send().await?.error_for_status()?;
-    supervisor.post("http://supervisor/shipping/kill").send().await?.error_for_status()?;
+    ended(&place.saga(&["kill", "nobody", "--on", "native"])?, 2)?;
+    ended(&place.saga(&["freeze", "payment", "--on", "native"])?, 0)?;
+    ended(&place.saga(&["kill", "shipping", "--on", "native"])?, 0)?;
+    ended(&place.saga(&["kill", "inventory", "--on", "native"])?, 0)?;
+    ended(&place.saga(&["start", "inventory", "--on", "native"])?, 0)?;
     let broken = place.saga(&["status", "--on", "native", "--json"])?;
     ended(&broken, 1)?;
     assert_eq!(json(&broken)?["disturbed"], serde_json::json!({"payment": "freeze", "shipping": "kill"}));
@@ -175,7 +208,12 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
         &["status"] as &[&str],
         &["order", "--no-wait"],
         &["cancel", "mine"],
+        &["orders"],
         &["timeline", "mine"],
+        &["why", "mine"],
+        &["ops", "settle", "stuck", "--step", "payment", "--reason", "paid back by hand"],
+        &["freeze", "sandbox"],
+        &["thaw", "sandbox"],
         &["scenario"],
         &["scenario", "happy", "out-of-stock"],
         &["drill", "--seed", "1"],

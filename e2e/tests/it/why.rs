@@ -123,13 +123,17 @@ async fn a_service_that_is_away_frozen_slow_or_busy_is_the_cause() -> anyhow::Re
 
 #[tokio::test]
 async fn retries_parked_and_discarded_messages_are_the_cause() -> anyhow::Result<()> {
-    let stack = Stack::start(slow()).await?;
+    let stack = Stack::start(slow().set(Service::Order, "UNDO_DEADLINE_MS", "8000")).await?;
     let keyboard = order("KEYBOARD", 1, "pm_ok", "standard");
     stack.sandbox().kill().await?;
     let placed = place(&stack, &keyboard).await?;
     is(&stack, &placed, "retrying", &["CapturePayment", "attempt 1", "provider.unreachable"]).await?;
     cancel(&stack, &placed).await?;
     is(&stack, &placed, "undo_failing", &["RefundPayment", "provider.unreachable"]).await?;
+    // Overdue is not given up.
+    is(&stack, &placed, "needs_a_person", &["RefundPayment", "not answered in its time"]).await?;
+    let why = ask(&stack, &placed.order).await?.text;
+    assert!(why.contains("payment still tries it: attempt ") && why.contains("lift the cause and wait"), "{why}");
     // A table that is not there is a bug, and no retry helps.
     stack.database.execute("alter table inventory.reservations rename to aside").await?;
     stack.sandbox().restart().await?;

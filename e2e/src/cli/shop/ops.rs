@@ -42,8 +42,8 @@ struct Act {
     /// The step whose undo waits; `cargo saga why ID` names it.
     #[arg(long)]
     step: Step,
-    /// Why; kept with the act.
-    #[arg(long)]
+    /// Why, in 3 to 500 characters; kept with the act.
+    #[arg(long, value_parser = reason)]
     reason: String,
     /// Who; your login name if not said.
     #[arg(long)]
@@ -53,6 +53,12 @@ struct Act {
     dry_run: bool,
     #[command(flatten)]
     on: On,
+}
+
+/// As the service takes it.
+fn reason(text: &str) -> Result<String, String> {
+    let is_fine = (3..=500).contains(&text.chars().count());
+    is_fine.then(|| text.to_owned()).ok_or_else(|| "3 to 500 characters, for those who ask later".to_owned())
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -84,7 +90,8 @@ fn tell(acted: &Value, verb: &str, step: &str) {
     let title = match (already, dry) {
         (true, _) => format!("the undo of {step} was settled before: nothing is done again"),
         (_, true) => format!("to {verb} the undo of {step} would do this:"),
-        (_, false) => format!("chose to {verb} the undo of {step}"),
+        (_, false) if verb == "retry" => format!("the undo of {step} is asked again"),
+        (_, false) => format!("the effect of {step} is accepted as it is"),
     };
     show(styled(TITLE, format!(" {title}")));
     let rows = [

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     /// Which ones.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// All of them, one after the other; some minutes.
+    /// All of them, one after the other; about two minutes.
     #[arg(long, conflicts_with = "names")]
     all: bool,
     #[command(flatten)]

@@ -122,7 +122,10 @@ fn foot(order: &Value, timeline: &Value) {
     let mut steps = vec![title(["step", "direction", "status", "attempts", "took", "error"])];
     for row in rows(order, "steps") {
         let took = at(row, "askedAt").zip(at(row, "answeredAt")).map(|(asked, answered)| seconds(answered - asked));
-        let attempts = row["handlerAttempts"].as_i64().or(row["attempts"].as_i64()).unwrap_or_default();
+        // Its receiver counts them, also while it has not answered.
+        let message = rows(timeline, "messages").iter().find(|message| message["eventId"] == row["commandId"]);
+        let tried = message.and_then(|message| message["attempts"].as_i64()).unwrap_or_default();
+        let attempts = row["handlerAttempts"].as_i64().unwrap_or(tried.max(1));
         steps.push([
             text(row, "step"),
             text(row, "direction"),

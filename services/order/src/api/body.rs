@@ -137,6 +137,8 @@ pub(crate) struct StepBody {
     pub(crate) step: &'static str,
     pub(crate) direction: String,
     pub(crate) status: &'static str,
+    /// The last command: its id is that of the message.
+    pub(crate) command_id: Uuid,
     /// How often it was asked.
     pub(crate) attempts: i32,
     /// How often the participant tried, the last time it was asked.

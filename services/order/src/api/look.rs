@@ -67,6 +67,7 @@ fn step_body(row: StepRow) -> StepBody {
         step: row.step.name(),
         direction: direction_name(row.direction),
         status: row.status.name(),
+        command_id: row.command_id,
         attempts: row.attempts,
         handler_attempts: row.handler_attempts,
         asked_at: row.asked_at,

@@ -82,7 +82,7 @@ pub(crate) async fn explain(follow: &Follow, own: &Own, mut parts: Vec<Part>) ->
     let messages = track(&parts);
     let open = match own.order.state {
         State::Completed | State::Cancelled | State::Settled => return finished(own, &messages),
-        State::NeedsAttention(step) => return needs_a_person(own, step),
+        State::NeedsAttention(step) => return needs_a_person(own, step, &messages),
         State::Running(step) => find_step(own, step, Direction::Do),
         State::Compensating(step) => find_step(own, step, Direction::Undo),
     };
@@ -163,7 +163,7 @@ fn finished(own: &Own, messages: &[Tracked<'_>]) -> Finding {
     let reason = own.order.reason.as_ref().map(|(code, kind)| format!(" The reason: {code} ({kind})."));
     let what = match own.order.state {
         State::Completed => "The order is completed: paid, reserved and shipped.",
-        State::Settled => "The order is cancelled, with a step that a person has accepted as it is.",
+        State::Settled => "The order is settled: a person has accepted a step as it is, everything else is undone.",
         _ => "The order is cancelled: everything that was done for it is undone.",
     };
     let sentence = format!("{what}{}", reason.unwrap_or_default());
@@ -181,7 +181,7 @@ fn finished(own: &Own, messages: &[Tracked<'_>]) -> Finding {
     finding
 }
 
-fn needs_a_person(own: &Own, step: Step) -> Finding {
+fn needs_a_person(own: &Own, step: Step, messages: &[Tracked<'_>]) -> Finding {
     let undo = own.steps.iter().find(|row| (row.step, row.direction) == (step, Direction::Undo));
     let command = step.command(Direction::Undo);
     let overdue = "was not answered in its time: it may yet take effect";
@@ -191,17 +191,30 @@ fn needs_a_person(own: &Own, step: Step) -> Finding {
         _ => overdue.to_owned(),
     };
     let (id, step) = (own.order.id, step.name());
-    let next = format!(
-        "lift the cause, then `cargo saga ops retry {id} --step {step} --reason WHY`; or accept it as it is with \
-         `cargo saga ops settle {id} --step {step} --reason WHY`"
-    );
+    let verb = |verb: &str| format!("`cargo saga ops {verb} {id} --step {step} --reason WHY`");
+    let (retry, settle) = (verb("retry"), verb("settle"));
     let sentence = format!("The order waits for a person: {command} {how}.");
+    let next = format!("lift the cause, then {retry}; or accept it as it is with {settle}");
     let mut finding = Finding::new("needs_a_person", sentence, next);
     if let Some(row) = undo {
         finding.since = row.answered_at.or(Some(row.deadline));
         finding = finding.because(format!("{command} was asked at {}, attempt {}", clock(row.asked_at), row.attempts));
         let tried = row.handler_attempts.map(|count| format!("{step} tried it {} the last time", times(count)));
         finding.evidence.extend(tried);
+    }
+    let is_it = |message: &&Tracked<'_>| undo.is_some_and(|row| row.command_id == message.written.event_id);
+    // An overdue undo goes on: a person need not do more than lift the cause.
+    if let Some(Place::Inbox(row)) = messages.iter().find(is_it).map(|message| &message.place)
+        && row.status == "retrying"
+    {
+        let code = row.error_code.as_deref().unwrap_or("no failure yet");
+        let when = row.next_attempt_at.map(clock).unwrap_or_default();
+        let attempt = format!("attempt {} ended with {code}, the next begins at {when}", row.attempts);
+        finding = finding.because(format!("{step} still tries it: {attempt}"));
+        finding.next = format!(
+            "lift the cause and wait: the order goes on by itself when that attempt succeeds; or accept it as it is \
+             with {settle}"
+        );
     }
     finding
 }
