@@ -5,7 +5,7 @@ use e2e::{Service, Settings, Stack, State, eventually};
 use serde_json::{Value, json};
 
 use crate::messages::published;
-use crate::shop::{SOON, comes_to, impatient, operate, order, place};
+use crate::shop::{SOON, comes_to, operate, order, patient, place};
 use crate::stranger::Stranger;
 
 fn rows<'a>(timeline: &'a Value, field: &str) -> &'a [Value] {
@@ -24,7 +24,7 @@ fn message<'a>(timeline: &'a Value, kind: &str) -> &'a Value {
 
 #[tokio::test]
 async fn all_services_tell_one_timeline_in_order() -> anyhow::Result<()> {
-    let stack = Stack::start(impatient()).await?;
+    let stack = Stack::start(patient()).await?;
     let placed = place(&stack, &order("KEYBOARD", 1, "pm_flaky_2", "standard")).await?;
     comes_to(&stack, &placed, "completed").await?;
     let path = format!("/orders/{}/timeline", placed.order);
