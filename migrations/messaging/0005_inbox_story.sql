@@ -3,3 +3,5 @@ alter table inbox
     add column failures    jsonb,
     add column repeats     integer not null default 0,
     add column repeated_at timestamptz;
+-- Whoever asks why asks when much is waiting.
+create index outbox_saga on outbox (saga_id, id) where saga_id is not null;

@@ -97,8 +97,11 @@ async fn what_came_again_or_too_late_and_what_people_did_is_told() -> anyhow::Re
     for _ in 0..2 {
         stranger.send_envelope("order.replies", captured).await?;
     }
+    let for_all = stack.order().get(&path).await?;
+    assert!(for_all.text.contains("settle") && !for_all.text.contains("ada"), "{}", for_all.text);
+    let path = format!("/ops/timeline/{}", placed.order);
     let told = eventually(SOON, "both repeats are told", async || {
-        let told = stack.order().get(&path).await?.body;
+        let told = stack.order().client()?.ops_get(&path).await?.body;
         let repeats = message(&told, "PaymentCaptured")["repeats"].clone();
         Ok(if repeats == 2 { State::Reached(told) } else { State::pending(told) })
     })

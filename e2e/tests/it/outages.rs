@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use e2e::{Action, Proxy, Servers, Service, Settings, Stack, State, eventually};
+use futures::future::join_all;
 use serde_json::json;
 
 use crate::shop::{SOON, books_balance, comes_to, order, patient, place};
@@ -199,4 +200,28 @@ async fn services_that_are_stopped_in_the_middle_lose_nothing_and_count_no_attem
         assert_eq!(stack.database.value(&parked).await?, json!(0), "{schema}");
     }
     books_balance(&stack).await
+}
+
+#[tokio::test]
+async fn a_database_that_freezes_leaves_no_request_without_an_answer() -> anyhow::Result<()> {
+    let servers = Servers::start().await?;
+    let stack = Stack::start(Settings::default().on(servers.coordinates())).await?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    let path = format!("/orders/{}", placed.order);
+    let ask = || join_all((0..6).map(|_| stack.order().get(&path)));
+    // Connections that have just answered are trusted.
+    for answer in ask().await {
+        assert_eq!(answer?.status, 200);
+    }
+    servers.postgres.pause().await;
+    for answer in ask().await {
+        assert_eq!(answer?.status, 503);
+    }
+    servers.postgres.resume().await;
+    eventually(SOON, "orders are told again", async || {
+        let answer = stack.order().get(&path).await?;
+        Ok(if answer.status == 200 { State::Reached(()) } else { State::pending(answer.text) })
+    })
+    .await
 }

@@ -53,7 +53,7 @@ async fn a_refund_that_fails_waits_for_a_person_who_retries_it() -> anyhow::Resu
     assert_eq!((cancel.status, &cancel.body["code"]), (409, &json!("order.settled")));
     let acts = stack.database.value("select jsonb_agg(verb order by id) from orders.operator_actions").await?;
     assert_eq!(acts, json!(["retry", "settle"]), "a dry run is no act");
-    let timeline = stack.order().get(&format!("/orders/{}/timeline", placed.order)).await?;
+    let timeline = stack.order().client()?.ops_get(&format!("/ops/timeline/{}", placed.order)).await?;
     let told = |kind: &str, what: &str| {
         let entries = timeline.body["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
         entries.iter().filter(|entry| entry["kind"] == kind && entry["what"] == what).count()

@@ -12,6 +12,7 @@ use chassis::{LoopNow, Peer, Readiness};
 use futures::future::{join, join_all};
 use messaging::{Broker, Failure, Pulse, Story, story};
 use sqlx::{PgConnection, PgPool};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::store::orders::{self, Filter, OrderRow};
@@ -22,6 +23,8 @@ pub(crate) mod why;
 
 /// This service's name among those that tell.
 pub(crate) const OURS: &str = "order";
+/// Timelines that are told at once.
+pub(crate) const TURNS: usize = 8;
 /// Orders that one correlation id may name in an answer.
 const MOST_ORDERS: i64 = 100;
 
@@ -33,6 +36,8 @@ pub(crate) struct Follow {
     pub(crate) peers: Arc<[Peer]>,
     /// Our own loops.
     pub(crate) pulses: Arc<[Pulse]>,
+    /// Timelines that are told at once.
+    pub(crate) turns: Arc<Semaphore>,
 }
 
 /// What one service tells, or why it does not.
@@ -68,7 +73,7 @@ impl Follow {
         Ok(std::iter::once(ours).chain(others).collect())
     }
 
-    /// The orders that an id means, the oldest first: that of an order, of a saga, of a message, or a correlation id.
+    /// The orders that an id means, the oldest first; of very many the newest ones: that of an order, of a saga, of a message, or a correlation id.
     pub(crate) async fn find(&self, id: &str) -> Result<Vec<OrderRow>, Failure> {
         let mut connection = self.pool.acquire().await?;
         if let Ok(id) = Uuid::parse_str(id) {
@@ -82,8 +87,10 @@ impl Follow {
                 }
             }
         }
-        let filter = Filter { correlation_id: Some(id.to_owned()), limit: MOST_ORDERS, ..Filter::default() };
-        let found = orders::list(&mut connection, &filter).await?;
+        let filter =
+            Filter { correlation_id: Some(id.to_owned()), newest_first: true, limit: MOST_ORDERS, ..Filter::default() };
+        let mut found = orders::list(&mut connection, &filter).await?;
+        found.reverse();
         if !found.is_empty() {
             return Ok(found);
         }

@@ -19,16 +19,18 @@ mod progress;
 mod replies;
 mod store;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::{Base, Peer, Service};
 use contracts::topology;
 use messaging::{Failure, Pulse};
+use tokio::sync::Semaphore;
 
 use api::Api;
 use deadlines::Sweep;
 use definition::Deadlines;
-use follow::Follow;
+use follow::{Follow, TURNS};
 use replies::Replies;
 
 /// The order service's own settings.
@@ -79,6 +81,7 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
         broker: base.broker()?,
         peers: peers.map(|peer| Peer::new(&base, peer)).collect::<Result<_, _>>()?,
         pulses: [relay.pulse(), consumer.pulse(), pulse.clone()].into(),
+        turns: Arc::new(Semaphore::new(TURNS)),
     };
     let api = Api::new(base.clone(), poke, deadlines, follow);
     Ok(Service::new(base)

@@ -4,7 +4,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -15,6 +15,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use futures::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, Span};
 use utoipa_axum::router::OpenApiRouter;
@@ -28,6 +29,10 @@ use crate::settings::Sampling;
 mod description;
 pub mod server;
 mod span;
+
+/// By then there is an answer, whatever the handler waits for: longer than any statement may take (15 s), so that only
+/// a database that answers nothing at all, not even that it gives up, is answered for.
+const ANSWER: Duration = Duration::from_secs(20);
 
 /// Stands before the routes of a listener.
 #[derive(Clone, Debug)]
@@ -75,10 +80,12 @@ async fn handle(State(front): State<Front>, request: Request, next: Next) -> Res
     let method = span::known_method(request.method());
     let span = span::of_request(&request, method, &route, front.sampling);
     let handled = front.running.spawn(finish(front.clone(), method, route, request, next).instrument(span));
-    match handled.await {
-        Ok(response) => response,
+    match timeout(ANSWER, handled).await {
+        Ok(Ok(response)) => response,
         // Only if the runtime ends: the task catches its own panics.
-        Err(_) => Problem::unavailable("unavailable", "the service is stopping").into_response(),
+        Ok(Err(_)) => Problem::unavailable("unavailable", "the service is stopping").into_response(),
+        // The task goes on: what it does is done once, and the same key finds it.
+        Err(_) => Problem::unavailable("unavailable", "no answer in time, please try again").into_response(),
     }
 }
 

@@ -14,6 +14,9 @@ use crate::story::Told;
 /// Whoever does not answer by then is told as silent: the one who asks is a person.
 const DEADLINE: Duration = Duration::from_secs(2);
 
+/// The longest answer that is read, in bytes: a story of a thousand rows.
+const LONGEST_ANSWER: usize = 4 * 1024 * 1024;
+
 /// The other service. Peers share the operators' token.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -56,7 +59,8 @@ impl Peer {
     /// # Errors
     /// Transient if it does not answer, or not with what was asked for.
     pub async fn story(&self, saga_id: Uuid) -> Result<Told, Failure> {
-        self.told(format!("/ops/story?sagaId={saga_id}")).await
+        let told = self.told(format!("/ops/story?sagaId={saga_id}")).await?;
+        if told.saga_id == saga_id { Ok(told) } else { Err(self.failure("tells of another saga")) }
     }
 
     /// The part of the saga that a message belongs to, if this service wrote the message.
@@ -91,9 +95,15 @@ impl Peer {
             let what = if error.is_timeout() { "does not answer within 2 s" } else { "cannot be reached" };
             self.failure(what).caused_by(error.without_url())
         };
-        let answer = request.send().await.map_err(unanswered)?;
+        let mut answer = request.send().await.map_err(unanswered)?;
         let status = answer.status();
-        let body = answer.bytes().await.map_err(unanswered)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(unanswered)? {
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                return Err(self.failure("answers with more than anybody asked for"));
+            }
+            body.extend_from_slice(&chunk);
+        }
         match serde_json::from_slice(&body) {
             Ok(told) => Ok((status, told)),
             // A refusal has another form.

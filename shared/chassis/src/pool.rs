@@ -18,8 +18,17 @@ const PLANNING: [(&str, &str); 1] = [("enable_seqscan", "off")];
 
 /// Connects when first used: a service starts without its database and waits for it.
 pub(crate) fn open(database: &PgConnectOptions) -> PgPool {
+    sized(database, CONNECTIONS)
+}
+
+/// For those who watch: however busy the others are, health and figures are told.
+pub(crate) fn watch(database: &PgConnectOptions) -> PgPool {
+    sized(database, 1)
+}
+
+fn sized(database: &PgConnectOptions, connections: u32) -> PgPool {
     PgPoolOptions::new()
-        .max_connections(CONNECTIONS)
+        .max_connections(connections)
         .acquire_timeout(ACQUIRE)
         .test_before_acquire(false)
         .before_acquire(|connection, meta| {

@@ -20,6 +20,7 @@ use crate::health::Health;
 use crate::http::{Front, server};
 use crate::metrics::{Look, Metrics};
 use crate::ops::{self, Token};
+use crate::pool;
 use crate::settings::{Switch, Verb};
 use crate::shutdown::{BUDGET, DRAIN, POOL, Signals};
 use crate::story;
@@ -136,7 +137,7 @@ impl Service {
         let front = Front::new(base.settings.http_at_once, base.settings.trace_sampling);
         let health = Health {
             pulses: loops.iter().map(|one| one.pulse.clone()).collect(),
-            pool: base.pool.clone(),
+            pool: pool::watch(&base.database),
             has_outbox,
             stop: stop.clone(),
             asking: Arc::new(Semaphore::new(1)),

@@ -110,7 +110,8 @@ pub(crate) async fn keep(connection: &mut PgConnection, consumer: &str, kept: &[
     Ok(())
 }
 
-/// Counts that known messages came again. For the record only: a row that somebody works on just now is left out.
+/// Counts that known messages came again, each as often as it stands here. For the record only: a row that somebody
+/// works on just now is left out.
 pub(crate) async fn count_repeats(
     connection: &mut PgConnection,
     consumer: &str,
@@ -120,10 +121,11 @@ pub(crate) async fn count_repeats(
         return Ok(());
     }
     sqlx::query!(
-        r#"with free as materialized (
+        r#"with again as (select message_id, count(*)::int as times from unnest($2::text[]) as m(message_id) group by 1),
+           free as materialized (
                select message_id from inbox where consumer = $1 and message_id = any($2) for update skip locked)
-           update inbox i set repeats = i.repeats + 1, repeated_at = now()
-           from free where i.consumer = $1 and i.message_id = free.message_id"#,
+           update inbox i set repeats = i.repeats + again.times, repeated_at = now()
+           from free join again using (message_id) where i.consumer = $1 and i.message_id = free.message_id"#,
         consumer,
         message_ids
     )

@@ -10,6 +10,9 @@ use uuid::Uuid;
 use crate::error::Failure;
 use crate::outbox::RowHeaders;
 
+/// Rows of each kind that are told, the oldest first: more than any saga has that is not being flooded.
+const MOST: i64 = 1_000;
+
 /// One service's part of a saga.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Story {
@@ -65,6 +68,8 @@ pub struct Received {
     pub status: String,
     /// Runs that have begun.
     pub attempts: i32,
+    /// Whether the last of them has not told its end: it runs now, or its process has died.
+    pub is_running: bool,
     /// When it came.
     #[serde(with = "time::serde::rfc3339")]
     pub received_at: OffsetDateTime,
@@ -118,16 +123,19 @@ pub async fn read(connection: &mut PgConnection, saga_id: Uuid) -> Result<Story,
                  select id, event_id, event_type, exchange, routing_key, headers, created_at, published_at, attempts,
                         null, last_error
                  from outbox_history where saga_id = $1) as log
-           order by id"#,
-        saga_id
+           order by id limit $2"#,
+        saga_id,
+        MOST
     )
     .fetch_all(&mut *connection)
     .await?;
     let received = sqlx::query!(
         r#"select consumer, message_id, message_type, status, attempts, received_at, finished_at, next_attempt_at,
-                  error_code, last_error, failures as "failures: Json<Vec<FailedRun>>", repeats, repeated_at
-           from inbox where key = $1 order by received_at, seq"#,
-        saga_id.to_string()
+                  unfinished > 0 and status = 'retrying' as "is_running!", error_code, last_error,
+                  failures as "failures: Json<Vec<FailedRun>>", repeats, repeated_at
+           from inbox where key = $1 order by received_at, seq limit $2"#,
+        saga_id.to_string(),
+        MOST
     )
     .fetch_all(connection)
     .await?;
@@ -150,6 +158,7 @@ pub async fn read(connection: &mut PgConnection, saga_id: Uuid) -> Result<Story,
         message_type: row.message_type,
         status: row.status,
         attempts: row.attempts,
+        is_running: row.is_running,
         received_at: row.received_at,
         finished_at: row.finished_at,
         next_attempt_at: row.next_attempt_at,

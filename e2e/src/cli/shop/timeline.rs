@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::order::UNDER_WAY;
 use super::show::{BAD, GOOD, QUIET, TITLE, WARNING, columns, show, show_json, styled};
-use super::{Exit, On, Several, resolve};
+use super::{Exit, On, Several, ops_get, resolve};
 
 /// How often an order that is followed is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 async fn look(shop: &Shop, id: &str) -> anyhow::Result<(Value, Value)> {
     // The order last: what the timeline does not show yet, it does not say either.
-    let timeline = shop.get(Service::Order, &format!("/orders/{id}/timeline")).await?.body;
+    let timeline = ops_get(shop, Service::Order, &format!("/ops/timeline/{id}")).await?;
     let order = shop.get(Service::Order, &format!("/orders/{id}")).await?.body;
     if timeline["entries"].as_array().is_none_or(Vec::is_empty) {
         bail!("the order service tells of an order without a beginning");

@@ -235,7 +235,7 @@ pub(crate) fn state_of(status: &str) -> Option<&'static str> {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "garde hands its context over by reference")]
-fn printable(value: &str, (): &()) -> garde::Result {
+pub(super) fn printable(value: &str, (): &()) -> garde::Result {
     if value.chars().any(char::is_control) {
         return Err(garde::Error::new("control characters are not allowed"));
     }

@@ -1,6 +1,8 @@
 //! `GET /orders/{id}/timeline` for everybody; for operators `GET /ops/why/{id}` and `GET /ops/orders/{id}`, which take
 //! any id that a log line or a message may show.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use chassis::{Json, Path, Problem};
 use messaging::Failure;
@@ -15,6 +17,9 @@ use crate::follow::timeline::{self, Own, Timeline};
 use crate::follow::why::{self, Why};
 use crate::store::orders::{self, OrderRow};
 use crate::store::{actions, steps};
+
+/// When a timeline that was refused may be asked for again.
+const SOON: Duration = Duration::from_secs(1);
 
 /// An order that an id means.
 #[derive(Debug, Serialize)]
@@ -32,10 +37,31 @@ pub(super) struct Meant {
     responses((status = 200, body = Timeline), (status = 404, content_type = "application/problem+json"))
 )]
 pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Result<Json<Timeline>, Problem> {
+    let mut told = tell(&api, id).await?;
+    // Who acted and why is for operators: people write names there.
+    for entry in told.entries.iter_mut().filter(|entry| entry.kind == "operator") {
+        entry.detail = None;
+    }
+    Ok(Json(told))
+}
+
+/// The same with the words of operators.
+pub(super) async fn timeline_for_operators(
+    State(api): State<Api>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<Timeline>, Problem> {
+    Ok(Json(tell(&api, id).await?))
+}
+
+async fn tell(api: &Api, id: Uuid) -> Result<Timeline, Problem> {
+    // Each asks every service: many at once would take the connections of those who order.
+    let _turn = api.follow.turns.try_acquire().map_err(|_| {
+        Problem::unavailable("overloaded", "too many timelines at once, please try again").retry_after(SOON)
+    })?;
     let order = orders::find(&mut *api.pool.acquire().await?, id).await?.ok_or_else(not_found)?;
     let parts = api.follow.gather(order.saga_id).await?;
-    let own = own(&api, order).await?;
-    Ok(Json(Timeline {
+    let own = own(api, order).await?;
+    Ok(Timeline {
         order_id: own.order.id,
         saga_id: own.order.saga_id,
         correlation_id: own.order.correlation_id.clone(),
@@ -45,7 +71,7 @@ pub(super) async fn timeline(State(api): State<Api>, Path(id): Path<Uuid>) -> Re
         messages: track(&parts).iter().map(|message| message.body()).collect(),
         traces: timeline::traces(&own, &parts, |trace_id| api.base.trace_url(trace_id)),
         missing: timeline::missing(&parts),
-    }))
+    })
 }
 
 /// Why an order is where it is. Of several with one correlation id, the newest.

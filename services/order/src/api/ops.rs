@@ -15,7 +15,7 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use uuid::Uuid;
 
-use super::body::status_of;
+use super::body::{printable, status_of};
 use super::{Api, describe, follow};
 use crate::domain::{self, Event, State as SagaState, Status};
 use crate::progress::{self, Happening};
@@ -30,7 +30,7 @@ use crate::store::{actions, sagas, steps};
 struct Act {
     #[garde(skip)]
     step: Step,
-    #[garde(length(chars, min = 3, max = 500))]
+    #[garde(length(chars, min = 3, max = 500), custom(printable))]
     reason: String,
     #[garde(inner(length(chars, min = 1, max = 64)))]
     actor: Option<String>,
@@ -112,6 +112,7 @@ impl Api {
         Router::new()
             .route("/why/{id}", get(follow::why))
             .route("/orders/{id}", get(follow::find))
+            .route("/timeline/{id}", get(follow::timeline_for_operators))
             .route("/sagas", get(list))
             .route("/sagas/{id}/retry", post(retry))
             .route("/sagas/{id}/settle", post(settle))
@@ -202,7 +203,8 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     // A crash before this line leaves the saga waiting; after it, act and command are both there.
     transaction.commit().await?;
     api.poke.poke();
-    tracing::warn!(step.name = at.name(), status = acted.status, "{actor} chose to {verb} the undo: {}", act.reason);
+    // Who and why stand in the table, behind the token: people write names there.
+    tracing::warn!(step.name = at.name(), status = acted.status, "an operator chose to {verb} the undo");
     Ok(Json(acted))
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use chassis::LoopNow;
 use contracts::step::{Direction, Step};
 use contracts::topology;
-use messaging::story::Written;
+use messaging::story::{Received, Written};
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -41,7 +41,7 @@ pub(crate) struct Why {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Finding {
     /// Stable: `finished`, `needs_a_person`, `relay_not_running`, `broker_away`, `broker_blocked`, `database_away`,
-    /// `unroutable`, `publish_refused`, `held_behind`, `publishing`, `queue_missing`, `consumer_missing`,
+    /// `unroutable`, `publish_refused`, `held_behind`, `publishing`, `relay_stuck`, `queue_missing`, `consumer_missing`,
     /// `service_silent`, `queued`, `waiting_for_answer`, `retrying`, `undo_failing`, `parked`, `discarded`, `answered`.
     pub(crate) cause: &'static str,
     pub(crate) sentence: String,
@@ -98,7 +98,10 @@ pub(crate) async fn explain(follow: &Follow, own: &Own, mut parts: Vec<Part>) ->
             };
             way::stuck(&messages, message, open, queue)
         }
-        None => answered(own, open),
+        None => match kept(&parts) {
+            Some((id, row)) => way::in_the_inbox(id, row, open),
+            None => answered(own, open),
+        },
     };
     let command = open.step.command(open.direction);
     let asked = format!("{command} was asked at {}, attempt {}", clock(open.asked_at), open.attempts);
@@ -106,7 +109,7 @@ pub(crate) async fn explain(follow: &Follow, own: &Own, mut parts: Vec<Part>) ->
     if open.is_overdue {
         let sweep = parts.iter().find(|part| part.service == OURS).and_then(|part| part.find_loop("deadlines"));
         let what = sweep.filter(|sweep| !works(sweep)).map_or(
-            "is acted on once answers have been heard for 15 s",
+            "is acted on once answers have been heard for 15 s, unless another session holds the saga's row",
             |_| "is not acted on: the loop `deadlines` of order does not work",
         );
         finding = finding.because(format!("its deadline passed at {} and {what}", clock(open.deadline)));
@@ -157,6 +160,13 @@ fn find_message<'m, 'a>(messages: &'m [Tracked<'a>], open: &StepRow) -> Option<&
         .iter()
         .filter(is_answer)
         .find(|message| !matches!(message.place, Place::Inbox(row) if row.status == "done"))
+}
+
+/// A message of the saga that is kept in our own inbox, where nobody tells any more that he has sent it.
+fn kept(parts: &[Part]) -> Option<(Uuid, &Received)> {
+    let story = parts.iter().find(|part| part.service == OURS)?.story.as_ref().ok()?;
+    let row = story.inbox.iter().find(|row| row.status != "done")?;
+    Some((row.message_id.parse().ok()?, row))
 }
 
 fn finished(own: &Own, messages: &[Tracked<'_>]) -> Finding {
