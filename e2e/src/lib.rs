@@ -5,6 +5,8 @@
 //! [`Prometheus`] the alerts, and [`eventually`] waits for a named state.
 
 #[cfg(feature = "stack")]
+pub mod audit;
+#[cfg(feature = "stack")]
 pub mod bench;
 mod child;
 #[cfg(feature = "stack")]

@@ -37,12 +37,14 @@ Examples:
   cargo saga orders                   the last ones
   cargo saga timeline ID              what happened to an order
   cargo saga why ID                   why it is where it is
+  cargo saga audit                    whether all books agree
   cargo saga test                     every test of the workspace
   cargo saga bench                    how fast it is, beside what the machine can do
   cargo saga prepare                  after a query or a table has changed
 
 Ends with: 0 done, and as expected; 1 something failed; 2 wrong usage; 3 no shop is running; 130 interrupted;
-4 not as expected: an order ended otherwise, a scenario saw something else, an answer is wrong.";
+4 not as expected: an order ended otherwise, a scenario saw something else, an answer is wrong, the books
+do not agree.";
 
 // Everything runs on the main thread: children are told when the thread that started them ends.
 #[tokio::main(flavor = "current_thread")]

@@ -60,7 +60,10 @@ pub struct Whereabouts {
     pub broker: String,
     /// RabbitMQ's page, with the administrator's name and password in it.
     pub broker_page: String,
+    /// PostgreSQL, as its administrator.
     pub postgres: String,
+    /// The same, as the role that may only read.
+    pub auditor: String,
     /// Jaeger's page, if there is one.
     pub jaeger: Option<String>,
     /// Where the services' logs are: a directory, or the command that shows them.

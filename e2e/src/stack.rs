@@ -148,6 +148,16 @@ impl Stack {
         self.coordinates.database_url(service.schema(), self.database.name(), at)
     }
 
+    /// Connects as the role that may only read.
+    pub fn auditor_url(&self) -> String {
+        self.coordinates.auditor_url(self.database.name())
+    }
+
+    /// RabbitMQ's management, with the administrator's name and password in it.
+    pub fn broker_page(&self) -> String {
+        self.coordinates.broker_page()
+    }
+
     fn recipe(&self, service: Service, name: &str, http: SocketAddr, ops: SocketAddr) -> anyhow::Result<Recipe> {
         let surroundings = Surroundings {
             coordinates: &self.coordinates,

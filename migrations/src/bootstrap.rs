@@ -6,22 +6,25 @@ use anyhow::{Context as _, bail};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
 
-use crate::schema::{SCHEMAS, Schema};
+use crate::schema::{AUDITOR, SCHEMAS, Schema};
 
-/// The password of each service's role, by the name of its schema: no service knows another's.
+/// The password of each role, by its name: nobody knows another's.
 #[derive(Clone, Debug, Default)]
 pub struct Passwords(pub BTreeMap<String, String>);
 
 impl Passwords {
-    fn of(&self, schema: &Schema) -> Option<&str> {
-        self.0.get(schema.name).map(String::as_str)
+    fn of(&self, role: &str) -> anyhow::Result<&str> {
+        self.0.get(role).map(String::as_str).with_context(|| format!("no password for the role {role}"))
     }
 }
 
 /// The oldest PostgreSQL that has everything the tables and sessions use.
 const OLDEST_POSTGRES: i32 = 150_000;
 
-/// Creates the database if it is missing, then a login role and a schema for each service.
+/// How many sessions the auditor may open: one for each audit, and few people audit at once.
+const AUDITS: u16 = 5;
+
+/// Creates the database if it is missing, then a login role and a schema for each service, and the auditor's role.
 ///
 /// # Errors
 /// The server is unreachable or older than PostgreSQL 15, the role may not create databases and roles, or a password
@@ -41,9 +44,14 @@ pub async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> an
     let name = database.get_database().unwrap_or("saga");
     run(&mut transaction, format!("revoke all on database {} from public", quoted(name))).await?;
     run(&mut transaction, "revoke all on schema public from public".to_owned()).await?;
+    create_role(&mut transaction, AUDITOR, AUDITS, name, passwords.of(AUDITOR)?).await?;
+    // Who has left a transaction open, and who waits for whom: no more than what the server says about its sessions.
+    run(&mut transaction, format!("grant pg_read_all_stats to {AUDITOR}")).await?;
+    set(&mut transaction, AUDITOR, "default_transaction_read_only", "on").await?;
     for schema in SCHEMAS {
-        let password = passwords.of(schema).with_context(|| format!("no password for the role of {}", schema.name))?;
-        create_role(&mut transaction, schema, name, password).await?;
+        let Schema { role, connection_limit, .. } = schema;
+        create_role(&mut transaction, role, *connection_limit, name, passwords.of(role)?).await?;
+        set(&mut transaction, role, "search_path", schema.name).await?;
         create_schema(&mut transaction, schema).await?;
     }
     transaction.commit().await?;
@@ -73,17 +81,16 @@ async fn create_database(database: &PgConnectOptions) -> anyhow::Result<()> {
 
 async fn create_role(
     connection: &mut PgConnection,
-    schema: &Schema,
+    role: &str,
+    limit: u16,
     database: &str,
     password: &str,
 ) -> Result<(), sqlx::Error> {
-    let role = schema.role;
     let exists: bool = sqlx::query_scalar("select exists (select 1 from pg_roles where rolname = $1)")
         .bind(role)
         .fetch_one(&mut *connection)
         .await?;
     let verb = if exists { "alter" } else { "create" };
-    let limit = schema.connection_limit;
     let secret = password.replace('\'', "''");
     run(
         connection,
@@ -95,15 +102,16 @@ async fn create_role(
     .await?;
     run(connection, format!("grant connect on database {} to {role}", quoted(database))).await?;
     // A statement that waits for ever would hold a loop for ever. Consumers shorten the lock's time-out themselves.
-    for (setting, value) in [
-        ("search_path", schema.name),
-        ("statement_timeout", "15s"),
-        ("lock_timeout", "5s"),
-        ("idle_in_transaction_session_timeout", "20s"),
-    ] {
-        run(connection, format!("alter role {role} set {setting} = '{value}'")).await?;
+    for (setting, value) in
+        [("statement_timeout", "15s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "20s")]
+    {
+        set(connection, role, setting, value).await?;
     }
     Ok(())
+}
+
+async fn set(connection: &mut PgConnection, role: &str, setting: &str, value: &str) -> Result<(), sqlx::Error> {
+    run(connection, format!("alter role {role} set {setting} = '{value}'")).await
 }
 
 async fn create_schema(connection: &mut PgConnection, schema: &Schema) -> Result<(), sqlx::Error> {
@@ -115,6 +123,10 @@ async fn create_schema(connection: &mut PgConnection, schema: &Schema) -> Result
         format!("alter default privileges in schema {name} grant select, insert, update, delete on tables to {role}"),
         format!("alter default privileges in schema {name} grant usage on sequences to {role}"),
         format!("alter default privileges in schema {name} grant execute on functions to {role}"),
+        format!("grant usage on schema {name} to {AUDITOR}"),
+        format!("alter default privileges in schema {name} grant select on tables to {AUDITOR}"),
+        // Those of a database that is older than the auditor.
+        format!("grant select on all tables in schema {name} to {AUDITOR}"),
     ] {
         run(connection, statement).await?;
     }

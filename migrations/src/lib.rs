@@ -1,17 +1,17 @@
-//! Creates what the services find when they start: one role and one schema for each, and the tables inside.
-//! Runs as the owner of the schemas; the services have no right to change a table. Running it twice, or twice at
+//! Creates what the services find when they start: one role and one schema for each, and the tables inside; and the
+//! role of the auditor, which only reads. Runs as the owner of the schemas; the services have no right to change a table. Running it twice, or twice at
 //! once, is harmless: one waits for the other and finds nothing left to do.
 
 mod bootstrap;
 mod schema;
 
 pub use bootstrap::{Passwords, bootstrap};
-pub use schema::{MESSAGING, SCHEMAS, Schema};
+pub use schema::{AUDITOR, MESSAGING, SCHEMAS, Schema};
 
 use anyhow::Context as _;
 use sqlx::migrate::Migrator;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
 
 /// Creates the database if it is missing, then roles, schemas and tables.
 ///
@@ -36,6 +36,9 @@ async fn apply(database: &PgConnectOptions, schema: &Schema) -> anyhow::Result<(
     for right in schema.rights {
         connection.execute(*right).await.with_context(|| format!("granting `{right}`"))?;
     }
+    // Everybody may call a function unless told otherwise, and those here do what their caller may not.
+    let functions = format!("revoke execute on all functions in schema {} from public", schema.name);
+    connection.execute(AssertSqlSafe(functions)).await?;
     connection.close().await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::Parser;
-use migrations::Passwords;
+use migrations::{AUDITOR, Passwords};
 use sqlx::postgres::PgConnectOptions;
 
 /// Creates the database, a role and a schema for each service, and the tables inside. Safe to run again.
@@ -28,17 +28,21 @@ struct Arguments {
     /// The password of the role `sandbox_service`.
     #[arg(long, env = "SANDBOX_DATABASE_PASSWORD", hide_env_values = true)]
     sandbox_password: String,
+    /// The password of the role `auditor`.
+    #[arg(long, env = "AUDITOR_DATABASE_PASSWORD", hide_env_values = true)]
+    auditor_password: String,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let passwords = Passwords(BTreeMap::from([
-        ("orders".to_owned(), arguments.orders_password),
-        ("payments".to_owned(), arguments.payments_password),
-        ("inventory".to_owned(), arguments.inventory_password),
-        ("shipping".to_owned(), arguments.shipping_password),
-        ("sandbox".to_owned(), arguments.sandbox_password),
+        ("orders_service".to_owned(), arguments.orders_password),
+        ("payments_service".to_owned(), arguments.payments_password),
+        ("inventory_service".to_owned(), arguments.inventory_password),
+        ("shipping_service".to_owned(), arguments.shipping_password),
+        ("sandbox_service".to_owned(), arguments.sandbox_password),
+        (AUDITOR.to_owned(), arguments.auditor_password),
     ]));
     match migrations::migrate(&arguments.database_url, &passwords).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,6 +15,9 @@ pub struct Schema {
     pub(crate) connection_limit: u16,
 }
 
+/// The role that may read every table and write none.
+pub const AUDITOR: &str = "auditor";
+
 /// The tables of the messaging core alone: all that a service of one's own needs.
 pub static MESSAGING: Migrator = migrate!("./messaging");
 static EDGE: Migrator = migrate!("./edge");

@@ -1,5 +1,6 @@
 //! The verbs that work on a shop: they start one, stop it, order, break things and look.
 
+mod audit;
 mod demo;
 mod down;
 mod drill;
@@ -41,6 +42,7 @@ pub(crate) enum Verb {
     Timeline(timeline::Arguments),
     Why(why::Arguments),
     Ops(ops::Arguments),
+    Audit(audit::Arguments),
     Scenario(scenario::Arguments),
     Drill(drill::Arguments),
     Switch(switch::Arguments),
@@ -106,6 +108,7 @@ async fn dispatch(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Start(arguments) => until_interrupted(part::run(arguments, Act::Start)).await,
         Verb::Freeze(arguments) => until_interrupted(part::run(arguments, Act::Freeze)).await,
         Verb::Thaw(arguments) => until_interrupted(part::run(arguments, Act::Thaw)).await,
+        Verb::Audit(arguments) => until_interrupted(audit::run(arguments)).await,
         Verb::Mend(arguments) => until_interrupted(mend::run(arguments)).await,
         Verb::Switch(arguments) => until_interrupted(switch::run(arguments)).await,
     }

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use migrations::{Passwords, SCHEMAS, Schema};
+use migrations::{AUDITOR, Passwords, SCHEMAS};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -74,8 +74,22 @@ impl Coordinates {
 
     /// Connects as the role of a schema, through whatever listens at `at`.
     pub fn database_url(&self, schema: &str, database: &str, at: SocketAddr) -> String {
-        let role = format!("{schema}_service");
-        format!("postgres://{role}:{}@{at}/{database}?sslmode=disable", self.password_of(&role))
+        self.url_of(&format!("{schema}_service"), database, at)
+    }
+
+    /// Connects as the role that may only read.
+    pub fn auditor_url(&self, database: &str) -> String {
+        self.url_of(AUDITOR, database, self.postgres.address())
+    }
+
+    fn url_of(&self, role: &str, database: &str, at: SocketAddr) -> String {
+        format!("postgres://{role}:{}@{at}/{database}?sslmode=disable", self.password_of(role))
+    }
+
+    /// RabbitMQ's page, with the administrator's name and password in it.
+    pub fn broker_page(&self) -> String {
+        let Endpoint { host, user, password, .. } = &self.broker;
+        format!("http://{user}:{password}@{host}:{}", self.management_port)
     }
 
     /// A URL of RabbitMQ's management API.
@@ -89,8 +103,8 @@ impl Coordinates {
 /// # Errors
 /// The server is away, or a migration fails.
 pub async fn migrate(coordinates: &Coordinates, database: &str) -> anyhow::Result<()> {
-    let of = |schema: &Schema| (schema.name.to_owned(), coordinates.password_of(schema.role));
-    let passwords = Passwords(SCHEMAS.iter().map(of).collect());
+    let roles = SCHEMAS.iter().map(|schema| schema.role).chain([AUDITOR]);
+    let passwords = Passwords(roles.map(|role| (role.to_owned(), coordinates.password_of(role))).collect());
     migrations::migrate(&coordinates.superuser(database), &passwords).await
 }
 

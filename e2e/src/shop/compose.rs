@@ -93,6 +93,10 @@ fn whereabouts(config: &Value, file: &Path) -> anyhow::Result<Whereabouts> {
         broker: format!("amqp://{user}:{password}@{broker}/%2f"),
         broker_page: format!("http://{user}:{password}@{management}"),
         postgres: format!("postgres://postgres:{}@{postgres}/saga", variable("postgres", "POSTGRES_PASSWORD")?),
+        auditor: format!(
+            "postgres://auditor:{}@{postgres}/saga?sslmode=disable",
+            variable("migrations", "AUDITOR_DATABASE_PASSWORD")?
+        ),
         jaeger: port("jaeger", 16686).ok().map(|port| format!("http://localhost:{port}")),
         logs: format!("docker compose -f {} logs", file.display()),
         data: None,

@@ -1,7 +1,7 @@
 //! A database of one's own, copied from a template that is migrated once per server, and questions to it as superuser.
 
 use anyhow::Context as _;
-use migrations::SCHEMAS;
+use migrations::{AUDITOR, SCHEMAS};
 use serde_json::Value;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
@@ -28,8 +28,8 @@ impl Database {
         run(&mut server, format!("create database {name} template {TEMPLATE}")).await?;
         // Rights on the database itself are not copied from the template.
         run(&mut server, format!("revoke all on database {name} from public")).await?;
-        for schema in SCHEMAS {
-            run(&mut server, format!("grant connect on database {name} to {}", schema.role)).await?;
+        for role in roles() {
+            run(&mut server, format!("grant connect on database {name} to {role}")).await?;
         }
         server.close().await?;
         let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(coordinates.superuser(name));
@@ -89,6 +89,10 @@ impl Database {
     }
 }
 
+fn roles() -> impl Iterator<Item = &'static str> {
+    SCHEMAS.iter().map(|schema| schema.role).chain([AUDITOR])
+}
+
 /// Builds the template unless someone has; others who come meanwhile wait.
 async fn ensure_template(server: &mut PgConnection, coordinates: &Coordinates) -> anyhow::Result<()> {
     if is_built(server).await? {
@@ -97,9 +101,9 @@ async fn ensure_template(server: &mut PgConnection, coordinates: &Coordinates) -
     server.execute("select pg_advisory_lock(hashtext('saga.template'))").await?;
     if !is_built(server).await? {
         migrate(coordinates, TEMPLATE).await?;
-        for schema in SCHEMAS {
+        for role in roles() {
             // The limit is for one shop; here many stand side by side and share the roles.
-            run(server, format!("alter role {} connection limit -1", schema.role)).await?;
+            run(server, format!("alter role {role} connection limit -1")).await?;
         }
         // The mark that it is whole; and from here on nobody connects, which would make every copy wait.
         run(server, format!("alter database {TEMPLATE} is_template true allow_connections false")).await?;

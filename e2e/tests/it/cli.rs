@@ -171,6 +171,9 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     ended(&place.saga(&[&["ops", "settle"][..], &act].concat())?, 0)?;
     assert!(waits("settled")?.contains("stuck"));
     ended(&place.saga(&["scenario", "service-down", "--on", "native"])?, 0)?;
+    let audit = place.saga(&["audit", "--on", "native"])?;
+    ended(&audit, 0)?;
+    assert!(audit.text.contains("2 completed, 1 compensated"), "{}", audit.text);
     let drill = place.saga(&["drill", "--on", "native"])?;
     ended(&drill, 0)?;
     let log = drill.text.lines().map(str::trim).find(|line| line.ends_with(".log")).context("where the log is")?;
@@ -206,6 +209,7 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
 
     for arguments in [
         &["status"] as &[&str],
+        &["audit", "--now"],
         &["order", "--no-wait"],
         &["cancel", "mine"],
         &["orders"],

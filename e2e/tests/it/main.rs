@@ -2,6 +2,7 @@
 
 // The saga.
 mod alerts;
+mod audit;
 mod cli;
 mod context;
 mod drill;

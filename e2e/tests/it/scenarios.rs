@@ -107,7 +107,7 @@ pub(crate) fn shop_of(stack: &Rc<Stack>) -> anyhow::Result<Shop> {
     Shop::new(whereabouts(stack)?, Box::new(Hands { stack: stack.clone(), servers: None }))
 }
 
-fn whereabouts(stack: &Stack) -> anyhow::Result<Whereabouts> {
+pub(crate) fn whereabouts(stack: &Stack) -> anyhow::Result<Whereabouts> {
     let listeners = |service: Service| {
         let client = stack.process(service).client()?;
         let address = |url: String| url.trim_start_matches("http://").parse().context("an address");
@@ -118,8 +118,9 @@ fn whereabouts(stack: &Stack) -> anyhow::Result<Whereabouts> {
         services: Service::ALL.into_iter().map(listeners).collect::<anyhow::Result<_>>()?,
         ops_token: stack.order().client()?.ops_token().to_owned(),
         broker: stack.vhost.url("administrator"),
-        broker_page: String::new(),
+        broker_page: stack.broker_page(),
         postgres: stack.database.url().to_owned(),
+        auditor: stack.auditor_url(),
         jaeger: None,
         logs: stack.directory().display().to_string(),
         data: None,

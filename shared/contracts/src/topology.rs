@@ -31,7 +31,8 @@ pub const SHIPPING_COMMANDS: Queue =
     Queue { name: "shipping.commands", bindings: &[(COMMANDS, "shipping")], single_active_consumer: false };
 
 /// Every queue.
-const QUEUES: &[Queue] = &[ORDER_REPLIES, PAYMENT_COMMANDS, INVENTORY_COMMANDS, INVENTORY_EVENTS, SHIPPING_COMMANDS];
+pub const QUEUES: &[Queue] =
+    &[ORDER_REPLIES, PAYMENT_COMMANDS, INVENTORY_COMMANDS, INVENTORY_EVENTS, SHIPPING_COMMANDS];
 
 /// The queue that a message reaches by its exchange and routing key; no message reaches two. A queue's name begins with
 /// that of its service.

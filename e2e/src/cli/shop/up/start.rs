@@ -104,14 +104,15 @@ async fn start_jaeger(program: Option<&Path>, ports: Ports, directory: &Path) ->
 }
 
 fn whereabouts(coordinates: &Coordinates, ports: Ports, jaeger: Option<&Jaeger>) -> Whereabouts {
-    let Coordinates { directory, postgres, broker, management_port, .. } = coordinates;
+    let Coordinates { directory, postgres, broker, .. } = coordinates;
     Whereabouts {
         origin: Origin::Native,
         services: Service::ALL.into_iter().map(|service| (service, ports.of(service))).collect(),
         ops_token: coordinates.password_of("operators"),
         broker: format!("amqp://{}:{}@{}/{NAME}", broker.user, broker.password, broker.address()),
-        broker_page: format!("http://{}:{}@{}:{management_port}", broker.user, broker.password, broker.host),
+        broker_page: coordinates.broker_page(),
         postgres: format!("postgres://{}:{}@{}/{NAME}", postgres.user, postgres.password, postgres.address()),
+        auditor: coordinates.auditor_url(NAME),
         jaeger: jaeger.map(Jaeger::page),
         logs: directory.join("services").display().to_string(),
         data: Some(directory.clone()),

@@ -1,0 +1,313 @@
+//! What must hold whatever happened: the invariants I1 to I14, as data, and one look at all of them. `cargo saga audit`
+//! looks at a running shop, the end-to-end tests at theirs.
+//!
+//! Everything in the database is read in one snapshot, as a role that can only read, so orders that are under way
+//! cannot look like violations. I7, that what was sent is what arrived, needs a spy on every exchange: the tests of the
+//! messaging core have one, and of the rows I5 tells the same.
+
+mod answers;
+mod books;
+mod broker;
+mod logs;
+mod traces;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::shop::Shop;
+use crate::stack::Service;
+use crate::stack::client::Client;
+use books::{Ended, Snapshot};
+
+/// How long the end of what is under way is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether it has come.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Something that must hold.
+pub struct Invariant {
+    /// As in `I4`.
+    pub id: &'static str,
+    pub name: &'static str,
+    /// It, in one sentence.
+    pub says: &'static str,
+    /// Whether a part of it holds only when nothing is under way.
+    pub needs_quiet: bool,
+    /// Lists its violations: order, what does not hold, the rows that show it. `$1` is whether nothing is under way,
+    /// `$2` which queue a message reaches. Without one it is not in the database.
+    sql: Option<&'static str>,
+}
+
+/// An invariant that the database shows by itself, or in part.
+const fn rows(id: &'static str, name: &'static str, says: &'static str, sql: &'static str) -> Invariant {
+    Invariant { id, name, says, needs_quiet: false, sql: Some(sql) }
+}
+
+/// One that it does not show.
+const fn elsewhere(id: &'static str, name: &'static str, says: &'static str) -> Invariant {
+    Invariant { id, name, says, needs_quiet: false, sql: None }
+}
+
+impl Invariant {
+    const fn when_quiet(self) -> Invariant {
+        Invariant { needs_quiet: true, ..self }
+    }
+}
+
+/// All of them.
+pub const INVARIANTS: &[Invariant] = &[
+    rows(
+        "I1",
+        "money",
+        "A shipped order is paid once and in full, a cancelled one not at all; the ledger sums to zero.",
+        include_str!("audit/i1.sql"),
+    ),
+    rows(
+        "I2",
+        "stock",
+        "No piece is lost or sold twice, and none stays reserved for an order that has ended.",
+        include_str!("audit/i2.sql"),
+    )
+    .when_quiet(),
+    rows(
+        "I3",
+        "shipments",
+        "A shipped order has one parcel; one that is cancelled or paid back has none.",
+        include_str!("audit/i3.sql"),
+    ),
+    rows(
+        "I4",
+        "sagas",
+        "Each order has one saga; it has ended as its participants say, waits for a person, or is in time.",
+        include_str!("audit/i4.sql"),
+    )
+    .when_quiet(),
+    rows(
+        "I5",
+        "outbox",
+        "What was published has been received; nothing is refused again and again.",
+        include_str!("audit/i5.sql"),
+    )
+    .when_quiet(),
+    rows(
+        "I6",
+        "inbox",
+        "Each message that was handled has its one effect, and each effect its message.",
+        include_str!("audit/i6.sql"),
+    ),
+    elsewhere("I8", "broker", "There are exactly the known queues, each with a consumer and without a message.")
+        .when_quiet(),
+    rows(
+        "I9",
+        "sequence",
+        "The messages of an order to one queue are published in order.",
+        include_str!("audit/i9.sql"),
+    ),
+    rows(
+        "I10",
+        "answers",
+        "Each answer that a customer got or gets is what the tables say.",
+        include_str!("audit/i10.sql"),
+    ),
+    rows(
+        "I11",
+        "leftovers",
+        "No session is left in a transaction, waits for a lock, or keeps one.",
+        include_str!("audit/i11.sql"),
+    ),
+    elsewhere("I12", "traces", "An order has one trace, through all services, without a missing parent."),
+    rows("I13", "evidence", "There are orders: an audit over nothing proves nothing.", include_str!("audit/i13.sql")),
+    elsewhere("I14", "logs", "Each error in the logs says by a code what it is about."),
+];
+
+/// What to look at. What is not there is skipped, and said so.
+pub struct Sources<'a> {
+    /// Connects as the auditor.
+    pub database: &'a str,
+    /// Asks the order service.
+    pub orders: Option<&'a Client>,
+    /// Broker, traces and logs.
+    pub shop: Option<&'a Shop>,
+}
+
+impl<'a> Sources<'a> {
+    /// All that a shop has.
+    pub fn of(shop: &'a Shop) -> Self {
+        Sources { database: &shop.at.auditor, orders: shop.client(Service::Order).ok(), shop: Some(shop) }
+    }
+}
+
+/// Something that does not hold.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Violation {
+    pub order: Option<String>,
+    pub what: String,
+    /// What shows it.
+    pub rows: Value,
+}
+
+/// How it is with an invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Ok,
+    Violated,
+    /// What always holds does; the rest could not be looked at, because something is under way.
+    Partly,
+    /// There is nothing to look at.
+    Skipped,
+    /// There is, and it could not be looked at.
+    Unknown,
+}
+
+/// An invariant and how it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    pub id: &'static str,
+    pub name: &'static str,
+    pub says: &'static str,
+    pub verdict: Verdict,
+    /// What was looked at, or why nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    pub violations: Vec<Violation>,
+}
+
+/// What one look saw.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// What was under way: then not everything was looked at.
+    pub under_way: Vec<String>,
+    /// How many orders there are in each state.
+    pub orders: BTreeMap<String, i64>,
+    pub invariants: Vec<Finding>,
+}
+
+impl Report {
+    pub fn has(&self, verdict: Verdict) -> bool {
+        self.invariants.iter().any(|finding| finding.verdict == verdict)
+    }
+}
+
+/// What one source tells about an invariant.
+#[derive(Default)]
+struct Told {
+    violations: Vec<Violation>,
+    note: Option<String>,
+    verdict: Option<Verdict>,
+}
+
+impl Told {
+    fn skipped(why: impl Into<String>) -> Told {
+        Told { verdict: Some(Verdict::Skipped), note: Some(why.into()), ..Told::default() }
+    }
+
+    fn unknown(error: &anyhow::Error) -> Told {
+        Told { verdict: Some(Verdict::Unknown), note: Some(format!("{error:#}")), ..Told::default() }
+    }
+}
+
+/// Waits until nothing is under way, `patience` at most, then looks at everything. Without patience it looks at once,
+/// and only at what always holds.
+///
+/// # Errors
+/// The database could not be asked.
+pub async fn audit(sources: &Sources<'_>, patience: Option<Duration>) -> anyhow::Result<Report> {
+    let mut database = books::connect(sources.database).await?;
+    let begin = Instant::now();
+    loop {
+        let queues = match sources.shop {
+            Some(shop) => Some(broker::look(shop).await),
+            None => None,
+        };
+        let mut snapshot = Snapshot::begin(&mut database).await?;
+        let mut under_way = snapshot.under_way().await?;
+        under_way.extend(queues.iter().flatten().flat_map(broker::messages));
+        if patience.is_some_and(|patience| begin.elapsed() < patience) && !under_way.is_empty() {
+            snapshot.end().await?;
+            sleep(PAUSE).await;
+            continue;
+        }
+        let is_quiet = patience.is_some() && under_way.is_empty();
+        let orders = snapshot.count().await?;
+        let ended = snapshot.ended(is_quiet).await?;
+        let mut told = BTreeMap::new();
+        for invariant in INVARIANTS {
+            let violations = match invariant.sql {
+                Some(sql) => snapshot.violations(sql, is_quiet).await?,
+                None => Vec::new(),
+            };
+            told.insert(invariant.id, Told { violations, ..Told::default() });
+        }
+        // Whoever is asked from here on may take his time: nothing holds the snapshot.
+        snapshot.end().await?;
+        let mut others = look_elsewhere(sources, queues, &ended, is_quiet).await;
+        let finding = |invariant: &Invariant| {
+            let mut said = told.remove(invariant.id).unwrap_or_default();
+            if let Some(other) = others.remove(invariant.id) {
+                said.violations.extend(other.violations);
+                (said.note, said.verdict) = (other.note, other.verdict);
+            }
+            conclude(invariant, said, is_quiet)
+        };
+        let invariants = INVARIANTS.iter().map(finding).collect();
+        return Ok(Report { under_way, orders, invariants });
+    }
+}
+
+/// What is not in the database.
+async fn look_elsewhere(
+    sources: &Sources<'_>,
+    queues: Option<anyhow::Result<Vec<broker::Queue>>>,
+    ended: &[Ended],
+    is_quiet: bool,
+) -> BTreeMap<&'static str, Told> {
+    let mut told = BTreeMap::new();
+    let or_unknown = |told: anyhow::Result<Told>| told.unwrap_or_else(|error| Told::unknown(&error));
+    told.insert(
+        "I8",
+        match queues {
+            Some(queues) => or_unknown(queues.map(|queues| broker::judge(&queues, is_quiet))),
+            None => Told::skipped("the broker is not looked at"),
+        },
+    );
+    told.insert(
+        "I10",
+        match sources.orders {
+            Some(orders) => or_unknown(answers::compare(orders, ended).await),
+            None => Told { note: Some("the order service is not asked".to_owned()), ..Told::default() },
+        },
+    );
+    let none = || Told::skipped("no Jaeger is known");
+    told.insert(
+        "I12",
+        match sources.shop.and_then(|shop| shop.at.jaeger.as_deref()) {
+            Some(page) => or_unknown(traces::look(page, ended).await),
+            None => none(),
+        },
+    );
+    told.insert(
+        "I14",
+        match sources.shop {
+            Some(shop) => or_unknown(logs::look(shop).await),
+            None => Told::skipped("the logs are not read"),
+        },
+    );
+    told
+}
+
+fn conclude(invariant: &Invariant, told: Told, is_quiet: bool) -> Finding {
+    let Invariant { id, name, says, needs_quiet, .. } = *invariant;
+    let verdict = match told.verdict {
+        _ if !told.violations.is_empty() => Verdict::Violated,
+        Some(verdict) => verdict,
+        None if needs_quiet && !is_quiet => Verdict::Partly,
+        None => Verdict::Ok,
+    };
+    Finding { id, name, says, verdict, note: told.note, violations: told.violations }
+}

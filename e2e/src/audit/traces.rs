@@ -1,0 +1,87 @@
+//! What Jaeger says about the newest orders. It keeps traces in memory and forgets them when it ends: an order whose
+//! trace it does not have is not judged.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::books::Ended;
+use super::{Told, Violation};
+use crate::stack::Service;
+
+/// So many of the newest orders are looked up.
+const SAMPLE: usize = 20;
+
+pub(super) async fn look(page: &str, ended: &[Ended]) -> anyhow::Result<Told> {
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let (mut seen, mut violations) = (0, Vec::new());
+    let told = ended.iter().filter(|ended| ended.is_told);
+    let with_trace = told.filter_map(|ended| Some((ended, ended.traceparent.as_deref()?.split('-').nth(1)?)));
+    for (ended, trace_id) in with_trace.take(SAMPLE) {
+        let answer = client.get(format!("{page}/api/traces/{trace_id}")).send().await.context("asking Jaeger")?;
+        if answer.status() == StatusCode::NOT_FOUND {
+            continue;
+        }
+        let answer: Value = answer.error_for_status()?.json().await?;
+        let trace = &answer["data"][0];
+        seen += 1;
+        let broken = missing_parents(trace);
+        if !broken.is_empty() {
+            violations.push(violation(ended, "no span has a parent that is missing", trace_id, json!(broken)));
+        }
+        let absent = absent_services(trace, &ended.answer);
+        if !absent.is_empty() {
+            violations.push(violation(
+                ended,
+                "a shipped order has one trace, through all services",
+                trace_id,
+                absent.into(),
+            ));
+        }
+    }
+    let note = format!("{seen} traces of the newest orders");
+    Ok(Told { violations, note: Some(note), ..Told::default() })
+}
+
+fn violation(ended: &Ended, what: &str, trace_id: &str, rows: Value) -> Violation {
+    Violation {
+        order: Some(ended.order.clone()),
+        what: what.to_owned(),
+        rows: json!({"traceId": trace_id, "seen": rows}),
+    }
+}
+
+/// Spans whose parent is not in the trace. That of the request is its client's, who may send spans elsewhere.
+fn missing_parents(trace: &Value) -> Vec<String> {
+    let spans = trace["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ids: BTreeSet<&str> = spans.iter().filter_map(|span| span["spanID"].as_str()).collect();
+    let is_request = |span: &&Value| {
+        span["tags"].as_array().into_iter().flatten().any(|tag| tag["key"] == "span.kind" && tag["value"] == "server")
+            && service(trace, span) == Some(Service::Order.name())
+    };
+    let lacks_parent = |span: &&Value| {
+        let references = span["references"].as_array().into_iter().flatten();
+        let mut parents = references.filter(|reference| reference["refType"] == "CHILD_OF");
+        parents.any(|parent| {
+            parent["traceID"] == span["traceID"] && !ids.contains(parent["spanID"].as_str().unwrap_or_default())
+        })
+    };
+    let broken = spans.iter().filter(|span| !is_request(span) && lacks_parent(span));
+    broken.map(|span| format!("{} {}", service(trace, span).unwrap_or_default(), span["operationName"])).collect()
+}
+
+fn absent_services(trace: &Value, order: &Value) -> Vec<&'static str> {
+    if order["status"] != "completed" {
+        return Vec::new();
+    }
+    let spans = trace["spans"].as_array().into_iter().flatten();
+    let there: BTreeSet<&str> = spans.filter_map(|span| service(trace, span)).collect();
+    let broker_users = Service::ALL.into_iter().filter(|service| service.has_broker());
+    broker_users.map(Service::name).filter(|name| !there.contains(name)).collect()
+}
+
+fn service<'a>(trace: &'a Value, span: &Value) -> Option<&'a str> {
+    trace["processes"][span["processID"].as_str()?]["serviceName"].as_str()
+}
