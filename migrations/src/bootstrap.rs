@@ -48,6 +48,8 @@ pub async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> an
     // Who has left a transaction open, and who waits for whom: no more than what the server says about its sessions.
     run(&mut transaction, format!("grant pg_read_all_stats to {AUDITOR}")).await?;
     set(&mut transaction, AUDITOR, "default_transaction_read_only", "on").await?;
+    // It reads whole tables, and nobody waits for it.
+    set(&mut transaction, AUDITOR, "statement_timeout", "60s").await?;
     for schema in SCHEMAS {
         let Schema { role, connection_limit, .. } = schema;
         create_role(&mut transaction, role, *connection_limit, name, passwords.of(role)?).await?;

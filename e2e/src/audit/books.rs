@@ -17,9 +17,12 @@ const UNDER_WAY: &str = include_str!("under_way.sql");
 /// Of orders that have ended, so many are compared with what the order service and Jaeger tell.
 const COMPARED: i64 = 500;
 
+/// Whatever the statistics of a table that has just grown say, none is read once for each row of another.
+const PLANNING: [(&str, &str); 2] = [("enable_nestloop", "off"), ("jit", "off")];
+
 pub(super) async fn connect(url: &str) -> anyhow::Result<PgConnection> {
-    let options = PgConnectOptions::from_str(url)?.application_name("saga audit").disable_statement_logging();
-    options.connect().await.context("connecting to PostgreSQL as the auditor")
+    let options = PgConnectOptions::from_str(url)?.application_name("saga audit").options(PLANNING);
+    options.disable_statement_logging().connect().await.context("connecting to PostgreSQL as the auditor")
 }
 
 /// An order whose saga has ended: nothing will ever change it.

@@ -39,7 +39,7 @@ pub(super) async fn look(shop: &Shop) -> anyhow::Result<Vec<Queue>> {
 }
 
 /// What is under way there.
-pub(super) fn messages(queues: &Vec<Queue>) -> Vec<String> {
+pub(super) fn messages(queues: &[Queue]) -> Vec<String> {
     let known = queues.iter().filter(|queue| queue.is_known() && queue.messages() != (0, 0));
     known
         .map(|queue| {

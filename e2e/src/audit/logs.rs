@@ -17,17 +17,19 @@ pub(super) async fn look(shop: &Shop) -> anyhow::Result<Told> {
     let mut codes: BTreeMap<String, u32> = BTreeMap::new();
     let mut violations = Vec::new();
     for line in lines.into_iter().filter(|line| line.fields["level"] == "ERROR") {
-        match line.fields["errorCode"].as_str() {
-            Some(code) => *codes.entry(code.to_owned()).or_default() += 1,
-            None if line.fields["status"] == "parked" => *codes.entry("parked".to_owned()).or_default() += 1,
-            None => violations.push(Violation {
-                order: line.fields["orderId"].as_str().map(str::to_owned),
+        let text = |field: &str| line.fields[field].as_str().map(str::to_owned);
+        match (text("errorCode"), text("errorType")) {
+            (Some(code), _) => *codes.entry(code).or_default() += 1,
+            // Our own lines have a type. A library's says what it met, and we log what became of it by a code.
+            (None, None) => *codes.entry(text("message").unwrap_or_default()).or_default() += 1,
+            (None, Some(_)) => violations.push(Violation {
+                order: text("orderId"),
                 what: "an error in the log has a code".to_owned(),
                 rows: json!({"line": line.fields}),
             }),
         }
     }
-    let counted: Vec<String> = codes.iter().map(|(code, count)| format!("{count} x {code}")).collect();
+    let counted: Vec<String> = codes.iter().map(|(code, count)| format!("{count} {code}")).collect();
     let counted = if counted.is_empty() { "no error".to_owned() } else { counted.join(", ") };
-    Ok(Told { violations, note: Some(format!("{counted} in the last hour")), ..Told::default() })
+    Ok(Told { violations, note: Some(format!("in the last hour: {counted}")), ..Told::default() })
 }

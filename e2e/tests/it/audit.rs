@@ -208,7 +208,10 @@ async fn a_strange_queue_a_session_that_stays_and_an_error_without_a_code_are_fo
     let mut log = OpenOptions::new().append(true).open(stack.directory().join("order.log"))?;
     let now = time::OffsetDateTime::now_utc().format(&time::format_description::well_known::Rfc3339)?;
     let at = format!("{}Z", now.get(..23).context("milliseconds")?);
-    let line = format!(r#"{{"timestamp":"{at}","level":"ERROR","orderId":"{}","message":"planted"}}"#, shipped.order);
+    let line = format!(
+        r#"{{"timestamp":"{at}","level":"ERROR","errorType":"Technical","orderId":"{}","message":"planted"}}"#,
+        shipped.order
+    );
     writeln!(log, "{line}")?;
     let report = finds(&shop, &["I14"]).await?;
     assert_eq!(named(&report, "I14"), BTreeSet::from([shipped.order]), "{report:#?}");

@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use e2e::Shop;
 use e2e::audit::{Finding, PATIENCE, Report, Sources, Verdict, Violation, audit};
-use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
@@ -110,9 +109,9 @@ fn verdict(finding: &Finding) -> String {
 fn show_violation(id: &str, violation: &Violation) {
     let order = violation.order.as_deref().map(|order| format!("order {order}: ")).unwrap_or_default();
     show(format!(" {} {order}not so: {}", styled(BAD, id), styled(TITLE, &violation.what)));
-    match &violation.rows {
-        Value::Object(rows) => rows.iter().for_each(|(name, row)| show(format!("   {name}: {row}"))),
-        other => show(format!("   {other}")),
+    for (name, value) in violation.rows.as_object().into_iter().flatten() {
+        let rows = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        rows.iter().for_each(|row| show(format!("   {name}: {row}")));
     }
 }
 
