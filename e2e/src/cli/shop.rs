@@ -121,6 +121,8 @@ enum Several {
     Newest,
     /// Nobody knows which one is meant.
     Refused,
+    /// The only one that waits for a person, if there is only one.
+    Waiting,
 }
 
 /// For somebody who mistyped a name: the one that was probably meant.
@@ -153,13 +155,18 @@ async fn resolve(shop: &Shop, id: &str, several: Several) -> anyhow::Result<Mean
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let meant = |order: &Value| Meant { order_id: text(&order["orderId"]), saga_id: text(&order["sagaId"]) };
-    let mut orders: Vec<Meant> = answer.body.as_array().into_iter().flatten().map(meant).collect();
+    let found = answer.body.as_array().map(Vec::as_slice).unwrap_or_default();
+    let waiting: Vec<&Value> = found.iter().filter(|order| order["status"] == "needs_attention").collect();
+    if let (Several::Waiting, [only]) = (several, waiting.as_slice()) {
+        return Ok(meant(only));
+    }
+    let mut orders: Vec<Meant> = found.iter().map(meant).collect();
     let newest = orders.pop().context("the order service tells of no order")?;
     if orders.is_empty() {
         return Ok(newest);
     }
     let before: Vec<&str> = orders.iter().map(|order| order.order_id.as_str()).collect();
-    if several == Several::Refused {
+    if several != Several::Newest {
         let all = [before.as_slice(), &[&newest.order_id]].concat();
         bail!("{} orders have this correlation id, name one: {}", all.len(), all.join(", "));
     }

@@ -67,7 +67,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Verb::Settle(act) => ("settle", act),
     };
     let shop = Shop::find(act.on.on).await?;
-    let meant = resolve(&shop, &act.id, Several::Refused).await?;
+    let meant = resolve(&shop, &act.id, Several::Waiting).await?;
     let actor = act.actor.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| "operator".to_owned());
     let step = act.step.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let body = json!({"step": step, "reason": act.reason, "actor": actor, "dryRun": act.dry_run});
