@@ -161,6 +161,15 @@ async fn what_holds_a_message_in_the_outbox_is_the_cause() -> anyhow::Result<()>
     is(&stack, &placed, "publishing", &["CapturePayment"]).await?;
     stack.order().holds().release("relay.read")?;
     comes_to(&stack, &placed, "completed").await?;
+    // A forgotten session holds the relay's lock.
+    stack.order().kill().await?;
+    let mut holder = stack.database.pool().acquire().await?;
+    sqlx::query("select pg_advisory_lock(hashtext('relay'), hashtext('orders'))").execute(&mut *holder).await?;
+    stack.order().restart().await?;
+    let placed = place(&stack, &keyboard).await?;
+    is(&stack, &placed, "relay_stuck", &["CapturePayment", "holds the relay's lock"]).await?;
+    sqlx::query("select pg_advisory_unlock_all()").execute(&mut *holder).await?;
+    comes_to(&stack, &placed, "completed").await?;
     // The broker's administrator takes the right to publish commands away.
     let (vhost, queues) = (stack.vhost.name(), r"^(saga\.events|order\.replies)$");
     let rights = json!({"configure": ".*", "write": queues, "read": ".*"});

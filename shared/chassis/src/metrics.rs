@@ -70,21 +70,33 @@ pub(crate) async fn read_backlog(pool: &PgPool) -> Option<Backlog> {
     within(pool, |pool| async move { figures::read_backlog(&mut *pool.acquire().await?).await }).await
 }
 
-/// Reads everything that is read when somebody scrapes. Where the database does not answer, the last values stay.
-pub(crate) async fn look(pool: &PgPool, has_outbox: bool, looks: &[Look]) {
-    let state = |state: &'static str, count: f64| {
-        ::metrics::gauge!("database_pool_connections", "state" => state).set(count);
-    };
-    let (open, idle) = (f64::from(pool.size()), pool.num_idle() as f64);
-    state("idle", idle);
-    state("in_use", open - idle);
-    let core = async {
-        if has_outbox {
-            within(pool, |pool| async move { figures::read(&mut *pool.acquire().await?).await }).await;
-        }
-    };
-    // Beside each other: whoever scrapes has an answer within the one second.
-    tokio::join!(core, join_all(looks.iter().map(|look| within(pool, |pool| look(pool)))));
+/// What a scrape is answered from.
+#[derive(Clone)]
+pub(crate) struct Figures {
+    /// The pool that those who order share: told of, never used.
+    pub(crate) requests: PgPool,
+    pub(crate) metrics: Metrics,
+    pub(crate) looks: Arc<[Look]>,
+}
+
+impl Figures {
+    /// Reads everything that is read when somebody scrapes. Where the database does not answer, the last values stay.
+    pub(crate) async fn read(&self, watch: &PgPool, has_outbox: bool) -> String {
+        let state = |state: &'static str, count: f64| {
+            ::metrics::gauge!("database_pool_connections", "state" => state).set(count);
+        };
+        let (open, idle) = (f64::from(self.requests.size()), self.requests.num_idle() as f64);
+        state("idle", idle);
+        state("in_use", open - idle);
+        let core = async {
+            if has_outbox {
+                within(watch, |pool| async move { figures::read(&mut *pool.acquire().await?).await }).await;
+            }
+        };
+        // Beside each other: whoever scrapes has an answer within the one second.
+        tokio::join!(core, join_all(self.looks.iter().map(|look| within(watch, |pool| look(pool)))));
+        self.metrics.render()
+    }
 }
 
 /// In a task of its own: a query that is dropped half-way costs the pool a connection.

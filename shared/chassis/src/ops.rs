@@ -1,8 +1,6 @@
 //! The operators' listener: health and metrics for machines that watch, and under `/ops` the verbs of the service,
 //! which need the token. It listens on another port than everybody's requests.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
@@ -14,7 +12,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::health::{self, Health};
 use crate::http::Front;
-use crate::metrics::{self, Look, Metrics};
+use crate::metrics::Figures;
 use crate::problem::Problem;
 
 /// What a bearer must show. Only its digest is kept.
@@ -41,18 +39,11 @@ pub fn guard(verbs: Router, token: Token) -> Router {
     Router::new().nest("/ops", verbs)
 }
 
-pub(crate) fn router(
-    front: &Front,
-    verbs: Router,
-    token: Token,
-    health: Health,
-    metrics: Metrics,
-    looks: Arc<[Look]>,
-) -> Router {
-    let (pool, has_outbox) = (health.pool.clone(), health.has_outbox);
+pub(crate) fn router(front: &Front, verbs: Router, token: Token, health: Health, figures: Figures) -> Router {
+    let (watch, has_outbox) = (health.pool.clone(), health.has_outbox);
     let scrape = get(move || async move {
-        metrics::look(&pool, has_outbox, &looks).await;
-        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render())
+        let text = figures.read(&watch, has_outbox).await;
+        ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
     });
     // What machines ask every few seconds makes no spans.
     front.cover(guard(verbs, token)).merge(health::routes(health)).route("/metrics", scrape)

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use futures::future::{BoxFuture, join_all};
+use futures::future::{BoxFuture, join, join_all};
 use messaging::{Consumer, Failure, Handler, Pulse, Relay};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
@@ -18,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::base::Base;
 use crate::health::Health;
 use crate::http::{Front, server};
-use crate::metrics::{Look, Metrics};
+use crate::metrics::{Figures, Look, Metrics};
 use crate::ops::{self, Token};
 use crate::pool;
 use crate::settings::{Switch, Verb};
@@ -135,16 +135,18 @@ impl Service {
 
         let stop = CancellationToken::new();
         let front = Front::new(base.settings.http_at_once, base.settings.trace_sampling);
+        let watch = pool::watch(&base.database);
         let health = Health {
             pulses: loops.iter().map(|one| one.pulse.clone()).collect(),
-            pool: pool::watch(&base.database),
+            pool: watch.clone(),
             has_outbox,
             stop: stop.clone(),
             asking: Arc::new(Semaphore::new(1)),
         };
         // Operators get in however many customers are there.
         let inside = Front::new(OPERATORS_AT_ONCE, base.settings.trace_sampling);
-        let operators = ops::router(&inside, verbs, token(&base)?, health, metrics.clone(), looks.into());
+        let figures = Figures { requests: base.pool.clone(), metrics: metrics.clone(), looks: looks.into() };
+        let operators = ops::router(&inside, verbs, token(&base)?, health, figures);
         let (ops_listener, ops_address) = bind(base.settings.ops_address).await?;
         let mut servers = JoinSet::new();
         servers.spawn(server::serve(ops_listener, operators, stop.clone()));
@@ -170,7 +172,7 @@ impl Service {
         signals.exit_on_next();
         stop.cancel();
         drain(servers, [&front, &inside], running).await;
-        drop(timeout(POOL, base.pool.close()).await);
+        drop(timeout(POOL, join(base.pool.close(), watch.close())).await);
         ended
     }
 }
