@@ -173,7 +173,7 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     ended(&place.saga(&["scenario", "service-down", "--on", "native"])?, 0)?;
     let audit = place.saga(&["audit", "--on", "native"])?;
     ended(&audit, 0)?;
-    assert!(audit.text.contains("2 completed, 1 compensated"), "{}", audit.text);
+    assert!(audit.text.contains("2 completed, 2 compensated"), "{}", audit.text);
     let drill = place.saga(&["drill", "--on", "native"])?;
     ended(&drill, 0)?;
     let log = drill.text.lines().map(str::trim).find(|line| line.ends_with(".log")).context("where the log is")?;
