@@ -64,8 +64,11 @@ async fn figures_tell_where_rows_and_sagas_stand() -> anyhow::Result<()> {
     figure(&["saga_open", "running", "payment"], 0.0).await?;
     figure(&["saga_duration_seconds_count", "completed"], 1.0).await?;
     let text = stack.order().client()?.ops_get("/metrics").await?.text;
-    for positive in ["outbox_size_bytes", "inbox_size_bytes", "database_pool_connections"] {
-        assert!(value(&text, &[positive]).is_some_and(|bytes| bytes > 0.0), "{positive}: {text}");
+    for size in ["outbox_size_bytes", "inbox_size_bytes"] {
+        assert!(value(&text, &[size]).is_some_and(|bytes| bytes > 0.0), "{size}: {text}");
     }
+    let connections = |state| value(&text, &["database_pool_connections", state]).unwrap_or(-1.0);
+    let (idle, in_use) = (connections("idle"), connections("in_use"));
+    assert!(idle >= 0.0 && in_use >= 0.0 && idle + in_use > 0.0, "{idle} idle, {in_use} in use: {text}");
     Ok(())
 }
