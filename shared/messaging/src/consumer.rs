@@ -48,6 +48,8 @@ pub struct ConsumerSettings {
     pub deadly_after: u32,
     /// How long a claimed message belongs to its run. Longer than any run: another one may begin after it.
     pub lease: Duration,
+    /// How often queue, exchanges and bindings are declared again: what somebody deleted is back by then.
+    pub redeclare: Duration,
     /// In which trace later attempts of a message are shown.
     pub later: Later,
 }
@@ -61,6 +63,7 @@ impl Default for ConsumerSettings {
             apply_deadline: Duration::from_secs(10),
             deadly_after: 5,
             lease: Duration::from_secs(15),
+            redeclare: Duration::from_secs(30),
             later: Later::Continue,
         }
     }

@@ -26,7 +26,7 @@ use crate::pace::Pace;
 use crate::relay::Poke;
 use crate::session::{Plans, Session};
 use crate::supervise::{Pulse, State, panic_text};
-use crate::topology::declare_queue;
+use crate::topology::{Queue, declare_queue};
 
 /// How long the broker may take to open channel, queue and consumer: several answers, perhaps over a slow link.
 const OPEN: Duration = Duration::from_secs(20);
@@ -38,6 +38,7 @@ const HOLD: Duration = Duration::from_secs(1);
 /// One generation of a consumer.
 pub(super) struct Pipeline<H: Handler> {
     pub(super) queue: &'static str,
+    topology: Queue,
     pub(super) is_ordered: bool,
     pub(super) handler: Arc<H>,
     pub(super) settings: ConsumerSettings,
@@ -51,6 +52,7 @@ pub(super) struct Pipeline<H: Handler> {
     pub(super) slots: Slots<Item<H::Message>>,
     pub(super) ready: Vec<Prepared<H>>,
     pub(super) next_look: Instant,
+    next_declare: Instant,
     /// A kept message runs that may be deadly: no other one beside it.
     pub(super) runs_alone: bool,
     preparing: JoinSet<Tried<H>>,
@@ -84,12 +86,10 @@ impl<H: Handler> Pipeline<H> {
             let deliveries = channel.basic_consume(queue.name.into(), tag.into(), options, arguments).await?;
             Ok::<_, Failure>((channel, deliveries))
         };
-        let Ok(opened) = tokio::time::timeout(OPEN, opening).await else {
-            return Err(Failure::unavailable("broker.channel_timeout", "the broker did not open a channel in time"));
-        };
-        let (channel, deliveries) = opened?;
+        let (channel, deliveries) = in_time(opening).await?;
         Ok(Pipeline {
             queue: queue.name,
+            topology: queue,
             is_ordered: consumer.is_ordered,
             handler: consumer.handler.clone(),
             settings: consumer.settings,
@@ -103,6 +103,7 @@ impl<H: Handler> Pipeline<H> {
             slots: Slots::new(),
             ready: Vec::new(),
             next_look: Instant::now(),
+            next_declare: Instant::now() + consumer.settings.redeclare,
             runs_alone: false,
             preparing: JoinSet::new(),
             deliveries,
@@ -134,6 +135,7 @@ impl<H: Handler> Pipeline<H> {
                 self.look().await?;
                 // What it claimed may be ready: the next event can be a second away.
                 self.advance().await?;
+                self.declare_again().await?;
             }
             // Nothing here touches the database, so dropping the branches that lose drops no work.
             let event = tokio::select! {
@@ -165,6 +167,15 @@ impl<H: Handler> Pipeline<H> {
             }
             self.advance().await?;
         }
+    }
+
+    /// An exchange or a binding that somebody has deleted is there again: the broker tells nobody that it is gone.
+    async fn declare_again(&mut self) -> Result<(), Failure> {
+        if Instant::now() < self.next_declare {
+            return Ok(());
+        }
+        self.next_declare = Instant::now() + self.settings.redeclare;
+        in_time(declare_queue(&self.channel, self.topology)).await
     }
 
     /// Applies everything that is ready, and what becomes ready by that.
@@ -249,6 +260,16 @@ impl<H: Handler> Pipeline<H> {
             self.begin(next).await;
         }
     }
+}
+
+/// What the broker is asked for is done by then, or the connection is given up.
+async fn in_time<T>(asking: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(OPEN, asking).await.unwrap_or_else(|_| {
+        Err(Failure::unavailable(
+            "broker.channel_timeout",
+            "the broker did not open channel, queue and consumer in time",
+        ))
+    })
 }
 
 /// Runs `prepare` in the message's span. A panic is a failure of this one message.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use messaging::{Backoff, ConsumerSettings, Failure, RetryPolicy};
 
-use crate::support::{Script, Site, WORK, Wire, eventually, gated, gated_and_slow, quick};
+use crate::support::{Script, Site, WORK, Wire, command, eventually, gated, gated_and_slow, quick, quick_relay};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_killed_in_the_middle_of_the_transaction_leaves_one_effect() -> anyhow::Result<()> {
@@ -89,6 +89,27 @@ async fn a_deleted_queue_is_declared_again_and_consumed() -> anyhow::Result<()> 
         eventually("the queue is there again", depth, |depth| *depth == 0).await?;
     }
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_exchange_or_binding_is_there_again_without_a_restart() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let settings = ConsumerSettings { redeclare: Duration::from_millis(500), ..ConsumerSettings::default() };
+    let consumer = site.consume(WORK, Script::new(), settings, |consumer| consumer);
+    let relay = site.relay(quick_relay());
+    consumer.works().await?;
+    relay.works().await?;
+    for (kind, name) in
+        [("exchanges", &["shop.commands"][..]), ("bindings", &["e", "shop.commands", "q", "work", "work"][..])]
+    {
+        site.delete(kind, name).await?;
+        let before = site.count("effects").await?;
+        site.append(&(0..10).map(|n| command(&n.to_string(), "work", kind)).collect::<Vec<_>>()).await?;
+        site.counted("effects", before + 10).await?;
+    }
+    // The consumer is the one of the beginning: its channel was not closed over it.
+    assert_eq!(site.count("inbox where attempts > 1").await?, 0);
+    consumer.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
