@@ -30,6 +30,17 @@ async fn is(stack: &Stack, placed: &Placed, cause: &str, words: &[&str]) -> anyh
     Ok(())
 }
 
+/// Waits until one of the pieces of evidence says so.
+async fn has_evidence(stack: &Stack, placed: &Placed, text: &str) -> anyhow::Result<()> {
+    eventually(SOON, &format!("the evidence says: {text}"), async || {
+        let answer = ask(stack, &placed.order).await?;
+        let evidence = answer.body["evidence"].as_array().cloned().unwrap_or_default();
+        let says = evidence.iter().filter_map(|line| line.as_str()).any(|line| line.contains(text));
+        Ok(if says { State::Reached(()) } else { State::pending(answer.text) })
+    })
+    .await
+}
+
 async fn cancel(stack: &Stack, placed: &Placed) -> anyhow::Result<()> {
     let answer = stack.order().post(&format!("/orders/{}/cancel", placed.order), &json!({}), "cancel").await?;
     ensure!(answer.status == 202, "{} {}", answer.status, answer.text);
@@ -132,16 +143,29 @@ async fn retries_parked_and_discarded_messages_are_the_cause() -> anyhow::Result
     is(&stack, &placed, "undo_failing", &["RefundPayment", "provider.unreachable"]).await?;
     // Overdue is not given up.
     is(&stack, &placed, "needs_a_person", &["RefundPayment", "not answered in its time"]).await?;
+    has_evidence(&stack, &placed, "payment tries RefundPayment again: attempt ").await?;
     let why = ask(&stack, &placed.order).await?.text;
-    assert!(why.contains("payment still tries it: attempt ") && why.contains("lift the cause and wait"), "{why}");
+    assert!(why.contains("lift the cause and wait") && !why.contains("a person is called"), "{why}");
+    // And where it is when nobody tries it.
+    stack.payment().kill().await?;
+    has_evidence(&stack, &placed, "payment is away: RefundPayment is in its queue").await?;
+    stack.payment().restart().await?;
     // A table that is not there is a bug, and no retry helps.
     stack.database.execute("alter table inventory.reservations rename to aside").await?;
     stack.sandbox().restart().await?;
     let parked = place(&stack, &keyboard).await?;
     is(&stack, &parked, "parked", &["ReserveStock", "database.42P01"]).await?;
     stack.database.execute("alter table inventory.aside rename to reservations").await?;
-    stack.database.execute("update inventory.inbox set status = 'discarded' where status = 'parked'").await?;
-    is(&stack, &parked, "discarded", &["ReserveStock"]).await
+    stack
+        .database
+        .execute("update inventory.inbox set status = 'discarded', finished_at = now() where status = 'parked'")
+        .await?;
+    is(&stack, &parked, "discarded", &["ReserveStock"]).await?;
+    let timeline = stack.order().get(&format!("/orders/{}/timeline", parked.order)).await?.body;
+    let entries = timeline["entries"].as_array().cloned().unwrap_or_default();
+    let of_it = entries.iter().filter(|entry| entry["service"] == "inventory").map(|entry| entry["kind"].clone());
+    assert_eq!(of_it.collect::<Vec<_>>(), ["received", "failed", "parked", "discarded"], "{timeline}");
+    Ok(())
 }
 
 #[tokio::test]
@@ -216,5 +240,11 @@ async fn a_broker_or_a_database_that_is_away_is_the_cause() -> anyhow::Result<()
     comes_to(&stack, &placed, "completed").await?;
     to_payments.swallow();
     let placed = place(&stack, &keyboard).await?;
-    is(&stack, &placed, "database_away", &["CapturePayment", "payment"]).await
+    is(&stack, &placed, "database_away", &["CapturePayment", "payment"]).await?;
+    // Another fault that is not in this message's way yet is told beside the cause, and the cause itself only once.
+    stack.inventory().kill().await?;
+    has_evidence(&stack, &placed, "also, at inventory: it does not answer").await?;
+    let evidence = ask(&stack, &placed.order).await?.body["evidence"].to_string();
+    assert!(!evidence.contains("at payment"), "{evidence}");
+    Ok(())
 }

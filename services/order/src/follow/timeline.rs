@@ -62,8 +62,8 @@ pub(crate) struct Entry {
     pub(crate) service: String,
     /// The saga: `placed`, `asked`, `answered`, `overdue`, `ignored` (an answer that changed nothing), `cancelled` (by
     /// the customer), `operator` (what a person did, who it was and why). Messages: `written`, `published`,
-    /// `processed`, and where that took more than one run `received` and `failed`; `repeated`: it came again and was
-    /// skipped.
+    /// `processed`, and where that took more than one run `received` and `failed`; `parked`: set aside for a person;
+    /// `discarded`: thrown away by one; `repeated`: it came again and was skipped.
     pub(crate) kind: &'static str,
     pub(crate) what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,11 +81,13 @@ pub(crate) struct Own {
 }
 
 /// What one transaction did happened at one time: its cause comes first.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 15] = [
     "placed",
     "received",
     "failed",
+    "parked",
     "processed",
+    "discarded",
     "repeated",
     "answered",
     "ignored",
@@ -174,9 +176,13 @@ fn received(service: &str, row: &Received) -> Vec<Entry> {
         let detail = format!("attempt {}: {} ({})", run.attempt, run.code, run.class);
         entry(run.at, "failed", Some(detail))
     }));
-    entries.extend(
-        row.finished_at.map(|at| entry(at, "processed", was_kept.then(|| format!("attempt {}", row.attempts)))),
-    );
+    // Parked with its last failure; who discards or replays it later leaves that as it was.
+    let parked = row.failures.last().filter(|_| matches!(row.status.as_str(), "parked" | "discarded"));
+    entries.extend(parked.map(|run| entry(run.at, "parked", Some(format!("set aside for a person: {}", run.code)))));
+    entries.extend(row.finished_at.map(|at| match row.status.as_str() {
+        "discarded" => entry(at, "discarded", Some("thrown away by a person".to_owned())),
+        _ => entry(at, "processed", was_kept.then(|| format!("attempt {}", row.attempts))),
+    }));
     let came_again = row.repeated_at.filter(|_| row.repeats > 0);
     entries.extend(
         came_again.map(|at| entry(at, "repeated", Some(format!("came again {}, and was skipped", times(row.repeats))))),

@@ -20,6 +20,7 @@ use super::{Follow, OURS, Part};
 use crate::domain::{State, Status};
 use crate::store::steps::StepRow;
 
+mod also;
 mod way;
 
 /// A loop that did not go round for so long hangs: as readiness judges.
@@ -82,7 +83,16 @@ pub(crate) async fn explain(follow: &Follow, own: &Own, mut parts: Vec<Part>) ->
     let messages = track(&parts);
     let open = match own.order.state {
         State::Completed | State::Cancelled | State::Settled => return finished(own, &messages),
-        State::NeedsAttention(step) => return needs_a_person(own, step, &messages),
+        State::NeedsAttention(step) => {
+            let undo = own.steps.iter().find(|row| (row.step, row.direction) == (step, Direction::Undo));
+            let mut finding = needs_a_person(own, step, undo);
+            // Unanswered is not given up: where it is decides what a person has to do.
+            if let Some(undo) = undo.filter(|row| row.status == Status::Overdue) {
+                goes_on(&mut finding, &locate(follow, own, &parts, &messages, undo).await, own.order.id, step);
+            }
+            also::add(&mut finding, &parts);
+            return finding;
+        }
         State::Running(step) => find_step(own, step, Direction::Do),
         State::Compensating(step) => find_step(own, step, Direction::Undo),
     };
@@ -90,19 +100,7 @@ pub(crate) async fn explain(follow: &Follow, own: &Own, mut parts: Vec<Part>) ->
         // The state and its step are written together: only a hand can have parted them.
         return Finding::new("answered", "The saga has no open step.", "look at its rows in the schema `orders`");
     };
-    let mut finding = match find_message(&messages, open) {
-        Some(message) => {
-            let queue = match (&message.place, message.queue) {
-                (Place::Queue | Place::Unknown, Some(queue)) => Some(follow.broker.look_at(queue).await),
-                _ => None,
-            };
-            way::stuck(&messages, message, open, queue)
-        }
-        None => match kept(&parts) {
-            Some((id, row)) => way::in_the_inbox(id, row, open),
-            None => answered(own, open),
-        },
-    };
+    let mut finding = locate(follow, own, &parts, &messages, open).await;
     let command = open.step.command(open.direction);
     let asked = format!("{command} was asked at {}, attempt {}", clock(open.asked_at), open.attempts);
     finding.evidence.insert(0, asked);
@@ -114,7 +112,25 @@ pub(crate) async fn explain(follow: &Follow, own: &Own, mut parts: Vec<Part>) ->
         );
         finding = finding.because(format!("its deadline passed at {} and {what}", clock(open.deadline)));
     }
+    also::add(&mut finding, &parts);
     finding
+}
+
+/// Where a command or its answer is, and what holds it there.
+async fn locate(follow: &Follow, own: &Own, parts: &[Part], messages: &[Tracked<'_>], open: &StepRow) -> Finding {
+    match find_message(messages, open) {
+        Some(message) => {
+            let queue = match (&message.place, message.queue) {
+                (Place::Queue | Place::Unknown, Some(queue)) => Some(follow.broker.look_at(queue).await),
+                _ => None,
+            };
+            way::stuck(messages, message, open, queue)
+        }
+        None => match kept(parts) {
+            Some((id, row)) => way::in_the_inbox(id, row, open),
+            None => answered(own, open),
+        },
+    }
 }
 
 /// A command whose row is gone was published: rows are deleted then where the setting says so.
@@ -191,8 +207,7 @@ fn finished(own: &Own, messages: &[Tracked<'_>]) -> Finding {
     finding
 }
 
-fn needs_a_person(own: &Own, step: Step, messages: &[Tracked<'_>]) -> Finding {
-    let undo = own.steps.iter().find(|row| (row.step, row.direction) == (step, Direction::Undo));
+fn needs_a_person(own: &Own, step: Step, undo: Option<&StepRow>) -> Finding {
     let command = step.command(Direction::Undo);
     let overdue = "was not answered in its time: it may yet take effect";
     let how = match undo.map(|row| (row.status, row.error_code.as_deref())) {
@@ -200,33 +215,41 @@ fn needs_a_person(own: &Own, step: Step, messages: &[Tracked<'_>]) -> Finding {
         Some((Status::Failed, None)) => "was refused: nothing was given back".to_owned(),
         _ => overdue.to_owned(),
     };
-    let (id, step) = (own.order.id, step.name());
-    let verb = |verb: &str| format!("`cargo saga ops {verb} {id} --step {step} --reason WHY`");
-    let (retry, settle) = (verb("retry"), verb("settle"));
+    let [retry, settle] = ["retry", "settle"].map(|verb| ops(verb, own.order.id, step));
     let sentence = format!("The order waits for a person: {command} {how}.");
     let next = format!("lift the cause, then {retry}; or accept it as it is with {settle}");
     let mut finding = Finding::new("needs_a_person", sentence, next);
     if let Some(row) = undo {
         finding.since = row.answered_at.or(Some(row.deadline));
         finding = finding.because(format!("{command} was asked at {}, attempt {}", clock(row.asked_at), row.attempts));
-        let tried = row.handler_attempts.map(|count| format!("{step} tried it {} the last time", times(count)));
+        let tried =
+            row.handler_attempts.map(|count| format!("{} tried it {} the last time", step.name(), times(count)));
         finding.evidence.extend(tried);
     }
-    let is_it = |message: &&Tracked<'_>| undo.is_some_and(|row| row.command_id == message.written.event_id);
-    // An overdue undo goes on: a person need not do more than lift the cause.
-    if let Some(Place::Inbox(row)) = messages.iter().find(is_it).map(|message| &message.place)
-        && row.status == "retrying"
-    {
-        let code = row.error_code.as_deref().unwrap_or("no failure yet");
-        let when = row.next_attempt_at.map(clock).unwrap_or_default();
-        let attempt = format!("attempt {} ended with {code}, the next begins at {when}", row.attempts);
-        finding = finding.because(format!("{step} still tries it: {attempt}"));
-        finding.next = format!(
-            "lift the cause and wait: the order goes on by itself when that attempt succeeds; or accept it as it is \
-             with {settle}"
-        );
-    }
     finding
+}
+
+/// An overdue undo takes effect when it comes through: a person need not do more than lift what holds it, unless it
+/// is on its way no more.
+fn goes_on(finding: &mut Finding, found: &Finding, order_id: Uuid, step: Step) {
+    let [retry, settle] = ["retry", "settle"].map(|verb| ops(verb, order_id, step));
+    let is_on_its_way = !matches!(found.cause, "parked" | "discarded" | "queue_missing" | "answered");
+    finding.next = if is_on_its_way {
+        format!(
+            "lift the cause and wait: the order goes on by itself when the undo succeeds ({}); or accept it as it is \
+             with {settle}",
+            found.next
+        )
+    } else {
+        format!("lift the cause, then ask again with {retry}; or accept it as it is with {settle}")
+    };
+    finding.evidence.push(found.sentence.clone());
+    finding.evidence.extend(found.evidence.iter().cloned());
+}
+
+/// The operators' verb for an undo that waits for a person.
+fn ops(verb: &str, order_id: Uuid, step: Step) -> String {
+    format!("`cargo saga ops {verb} {order_id} --step {} --reason WHY`", step.name())
 }
 
 /// Everything that was sent has been taken, and the saga stands: the answer is being worked at, or changed nothing.

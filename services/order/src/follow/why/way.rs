@@ -9,6 +9,7 @@ use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 use super::{Finding, clock, works};
+use crate::domain::Status;
 use crate::follow::Part;
 use crate::follow::messages::{Place, Tracked};
 use crate::store::steps::StepRow;
@@ -95,33 +96,36 @@ fn in_the_outbox(messages: &[Tracked<'_>], message: &Tracked<'_>) -> Finding {
     }
 }
 
-/// A loop that does not work, by what it waits for.
-fn troubled(one: &LoopNow, waits: &dyn Fn(&'static str, &str, &str) -> Finding) -> Finding {
-    let code = one.code.as_deref().unwrap_or_default();
-    let finding = match code {
-        ALARM => waits(
+/// What is wrong where a loop does not work: a cause, the sentence's second half, and what to do.
+pub(super) fn trouble(one: &LoopNow) -> (&'static str, &'static str, &'static str) {
+    match one.code.as_deref().unwrap_or_default() {
+        ALARM => (
             "broker_blocked",
             "the broker is in alarm and takes nothing",
             "give the broker memory or disk: `rabbitmq-diagnostics alarms` tells which",
         ),
-        _ if code.starts_with("broker") => waits(
+        code if code.starts_with("broker") => (
             "broker_away",
             "the broker is away",
             "start RabbitMQ: `cargo saga status` shows what is away; `cargo saga mend` starts what was stopped on request",
         ),
-        _ if code.starts_with("database") => waits(
+        code if code.starts_with("database") => (
             "database_away",
             "the service's database is away",
             "start PostgreSQL: `cargo saga status` shows what is away",
         ),
-        "topology.contradiction" => waits(
+        "topology.contradiction" => (
             "relay_not_running",
             "the broker has a queue or an exchange of that name with other arguments",
             "delete it in RabbitMQ's page when it is empty: the service declares it again by itself",
         ),
-        _ => waits("relay_not_running", "the loop does not work", "look at the log of the service, and restart it"),
-    };
-    finding.because(seen(one))
+        _ => ("relay_not_running", "the loop does not work", "look at the log of the service, and restart it"),
+    }
+}
+
+fn troubled(one: &LoopNow, waits: &dyn Fn(&'static str, &str, &str) -> Finding) -> Finding {
+    let (cause, why, next) = trouble(one);
+    waits(cause, why, next).because(seen(one))
 }
 
 fn in_the_queue(message: &Tracked<'_>, open: &StepRow, looked: Result<Option<QueueNow>, Failure>) -> Finding {
@@ -179,6 +183,7 @@ fn at_the_receiver(message: &Tracked<'_>, open: &StepRow, queue: &str, service: 
         _ => {
             let next = match open.direction {
                 Direction::Do => "wait: without an answer by then the step is undone by itself",
+                Direction::Undo if open.status == Status::Overdue => "wait for its answer",
                 Direction::Undo => "wait: without an answer by then a person is called",
             };
             let sentence = format!("{service} has {what}, or has it in line, and has not answered yet.");
@@ -234,6 +239,7 @@ fn again(row: &Received, service: &str, open: &StepRow, is_command: bool) -> Fin
              where state like 'idle in transaction%'` shows who; it is tried until the lock is gone"
         }
         (_, false, _) => "mend what refuses the answer: it is tried again, and parked after its last attempt",
+        (_, true, true) if open.status == Status::Overdue => "mend what refuses it: an undo is tried for ever",
         (_, true, true) => "mend what refuses it: an undo is tried for ever; at its deadline a person is called",
         (_, true, false) => "wait: after the last attempt the step is answered as failed and undone",
     };
