@@ -36,7 +36,9 @@ impl Shop {
         let from = since.to_offset(time::UtcOffset::UTC).format(TIMESTAMP)?;
         let mut lines = Vec::new();
         match self.at.origin {
-            Origin::Compose => lines.extend(compose::logs(&from).await?.lines().filter_map(|line| read(line, &from))),
+            Origin::Compose => {
+                lines.extend(compose::logs(&from).await?.lines().filter_map(|line| read(bare(line), &from)));
+            }
             Origin::Native | Origin::Test => {
                 for service in Service::ALL {
                     let path = Path::new(&self.at.logs).join(format!("{}.log", service.name()));
@@ -53,6 +55,11 @@ impl Shop {
     }
 }
 
+/// Docker Compose 2.26 begins each line with a control sequence, terminal or not.
+fn bare(line: &str) -> &str {
+    line.strip_prefix("\u{1b}[2K").unwrap_or(line)
+}
+
 fn read(text: &str, from: &str) -> Option<Line> {
     if timestamp(text)? < from {
         return None;
@@ -67,7 +74,7 @@ fn timestamp(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::{bare, read};
 
     #[test]
     fn only_whole_json_lines_since_the_moment_are_read() {
@@ -75,6 +82,7 @@ mod tests {
         let line = |at: &str| format!(r#"{{"timestamp":"{at}","message":"x"}}"#);
         assert!(read(&line(from), from).is_some_and(|line| line.fields["message"] == "x"));
         assert!(read(&line("2026-01-02T03:04:05.677Z"), from).is_none());
+        assert!(read(bare(&format!("\u{1b}[2K{}", line(from))), from).is_some());
         for other in ["03:04:06.000 INFO  order x", "", r#"{"timestamp":"2026-01-02T03:04:06.000Z","mess"#] {
             assert!(read(other, from).is_none(), "{other}");
         }
