@@ -134,7 +134,10 @@ pub async fn audit(sources: &Sources<'_>, patience: Option<Duration>) -> anyhow:
         let mut snapshot = Snapshot::begin(&mut database).await?;
         let mut under_way = snapshot.under_way().await?;
         under_way.extend(queues.iter().flatten().flat_map(|queues| broker::messages(queues)));
-        if patience.is_some_and(|patience| begin.elapsed() < patience) && !under_way.is_empty() {
+        // A broker that was just started has consumers some seconds before it counts them.
+        let is_unsettled = queues.iter().flatten().any(|queues| broker::lacks_consumers(queues));
+        let is_patient = patience.is_some_and(|patience| begin.elapsed() < patience);
+        if is_patient && (is_unsettled || !under_way.is_empty()) {
             snapshot.end().await?;
             sleep(PAUSE).await;
             continue;
@@ -192,8 +195,8 @@ async fn look_elsewhere(
     let none = || Told::skipped("no Jaeger is known");
     told.insert(
         "I12",
-        match sources.shop.and_then(|shop| shop.at.jaeger.as_deref()) {
-            Some(page) => or_unknown(traces::look(page, ended).await),
+        match sources.shop.and_then(|shop| Some((shop, shop.at.jaeger.as_deref()?))) {
+            Some((shop, page)) => or_unknown(traces::look(shop, page, ended).await),
             None => none(),
         },
     );

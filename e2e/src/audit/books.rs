@@ -9,6 +9,7 @@ use contracts::topology::{self, COMMANDS, EVENTS};
 use serde_json::{Value, json};
 use sqlx::postgres::{PgConnectOptions, PgConnection, Postgres};
 use sqlx::{ConnectOptions as _, Connection as _, Transaction};
+use time::OffsetDateTime;
 
 use super::Violation;
 
@@ -33,6 +34,7 @@ pub(super) struct Ended {
     pub(super) traceparent: Option<String>,
     /// So long ago that its spans have arrived wherever they are sent.
     pub(super) is_told: bool,
+    pub(super) placed_at: OffsetDateTime,
 }
 
 /// One moment of the database.
@@ -67,18 +69,19 @@ impl<'a> Snapshot<'a> {
     /// The newest orders that nothing will change any more: while nothing is under way, also those that wait for a
     /// person.
     pub(super) async fn ended(&mut self, is_quiet: bool) -> anyhow::Result<Vec<Ended>> {
-        let asked = sqlx::query_as::<_, (String, Value, Option<String>, bool)>(
+        let asked = sqlx::query_as::<_, (String, Value, Option<String>, bool, OffsetDateTime)>(
             "select o.id::text, jsonb_build_object('orderId', o.id, 'sagaId', s.id, 'correlationId', o.correlation_id,
                         'status', s.state, 'total', jsonb_build_object('amount', o.total_amount, 'currency', o.currency),
                         'reason', case when s.reason_code is not null then
                             jsonb_build_object('code', s.reason_code, 'errorType', s.reason_error_type) end),
-                    o.trace ->> 'traceparent', s.updated_at < now() - interval '15 seconds'
+                    o.trace ->> 'traceparent', s.updated_at < now() - interval '15 seconds', o.created_at
              from orders.orders o join orders.sagas s on s.order_id = o.id
              where s.state in ('completed', 'cancelled', 'settled') or (s.state = 'needs_attention' and $1)
              order by o.id desc limit $2",
         );
         let rows = asked.bind(is_quiet).bind(COMPARED).fetch_all(&mut *self.transaction).await?;
-        let ended = |(order, answer, traceparent, is_told)| Ended { order, answer, traceparent, is_told };
+        let ended =
+            |(order, answer, traceparent, is_told, placed_at)| Ended { order, answer, traceparent, is_told, placed_at };
         Ok(rows.into_iter().map(ended).collect())
     }
 

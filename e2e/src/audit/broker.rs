@@ -49,6 +49,11 @@ pub(super) fn messages(queues: &[Queue]) -> Vec<String> {
         .collect()
 }
 
+/// Whether a queue has nobody who takes from it, as far as is counted.
+pub(super) fn lacks_consumers(queues: &[Queue]) -> bool {
+    queues.iter().any(|queue| queue.is_known() && queue.consumers == Some(0))
+}
+
 pub(super) fn judge(queues: &[Queue], is_quiet: bool) -> Told {
     let violation = |what: &str, queue: &str, consumers: Option<i64>, (ready, unacked): (i64, i64)| Violation {
         order: None,

@@ -1,23 +1,29 @@
 //! What Jaeger says about the newest orders. It keeps traces in memory and forgets them when it ends: an order whose
-//! trace it does not have is not judged.
+//! trace it does not have is not judged. Nor is one that was placed before a service was started: a process that was
+//! killed takes the spans with it that it had not sent.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::future::join_all;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
 use super::books::Ended;
 use super::{Told, Violation};
+use crate::shop::Shop;
 use crate::stack::Service;
 
 /// So many of the newest orders are looked up.
 const SAMPLE: usize = 20;
 
-pub(super) async fn look(page: &str, ended: &[Ended]) -> anyhow::Result<Told> {
+pub(super) async fn look(shop: &Shop, page: &str, ended: &[Ended]) -> anyhow::Result<Told> {
     let client = reqwest::Client::builder().no_proxy().build()?;
     let (mut seen, mut violations) = (0, Vec::new());
-    let told = ended.iter().filter(|ended| ended.is_told);
+    let started = last_start(shop).await?;
+    let told = ended.iter().filter(|ended| ended.is_told && ended.placed_at > started);
     let with_trace = told.filter_map(|ended| Some((ended, ended.traceparent.as_deref()?.split('-').nth(1)?)));
     for (ended, trace_id) in with_trace.take(SAMPLE) {
         let answer = client.get(format!("{page}/api/traces/{trace_id}")).send().await.context("asking Jaeger")?;
@@ -37,10 +43,24 @@ pub(super) async fn look(page: &str, ended: &[Ended]) -> anyhow::Result<Told> {
         }
     }
     if seen == 0 {
-        return Ok(Told::skipped("Jaeger knows no order that ended more than 15 s ago"));
+        let why = "Jaeger knows no order since the last start of a service that ended more than 15 s ago";
+        return Ok(Told::skipped(why));
     }
     let note = format!("{seen} traces of the newest orders");
     Ok(Told { violations, note: Some(note), ..Told::default() })
+}
+
+/// When the youngest process began.
+async fn last_start(shop: &Shop) -> anyhow::Result<OffsetDateTime> {
+    let starts = Service::ALL.map(async |service| {
+        let figures = shop.client(service)?.ops_get("/metrics").await?.text;
+        let line = figures.lines().find(|line| line.starts_with("process_start_time_seconds"));
+        let seconds = line.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        let seconds = seconds.with_context(|| format!("when {} was started", service.name()))?;
+        anyhow::Ok(OffsetDateTime::UNIX_EPOCH + Duration::from_secs_f64(seconds))
+    });
+    let starts = join_all(starts).await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(starts.into_iter().max().unwrap_or(OffsetDateTime::UNIX_EPOCH))
 }
 
 fn violation(ended: &Ended, what: &str, trace_id: &str, seen: &[String]) -> Violation {

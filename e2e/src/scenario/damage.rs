@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use anyhow::ensure;
+use serde_json::json;
 
-use crate::shop::{Act, Part, Shop};
+use crate::shop::{Act, Part, Shop, problem};
+use crate::stack::Service;
 
 /// What must be taken back when a scenario ends, however it ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,8 +16,8 @@ pub(super) enum Broken {
     Frozen(Part),
     /// With what was there before, as the sandbox tells it.
     Switched(String, Option<Before>),
-    /// A message that nobody can read, in the inbox of this schema, by its id.
-    Parked(&'static str, String),
+    /// A message that nobody can read, in the inbox of this service, by its id.
+    Parked(Service, String),
 }
 
 /// How a switch was set before.
@@ -58,7 +60,7 @@ async fn whole(shop: &Shop, broken: &Broken) -> anyhow::Result<()> {
     match broken {
         Broken::Killed(part) => shop.act(*part, Act::Start).await,
         Broken::Frozen(part) => shop.act(*part, Act::Thaw).await,
-        Broken::Parked(schema, id) => discard(shop, schema, id).await,
+        Broken::Parked(service, id) => discard(shop, *service, id).await,
         Broken::Switched(name, None) => shop.switch_off(name).await,
         Broken::Switched(name, Some(Before { rate, delay_ms, seed })) => {
             shop.switch_on(name, rate.parse()?, *delay_ms, *seed).await
@@ -67,11 +69,12 @@ async fn whole(shop: &Shop, broken: &Broken) -> anyhow::Result<()> {
 }
 
 /// Gives a parked message up, as a person would who has looked at it.
-async fn discard(shop: &Shop, schema: &str, message_id: &str) -> anyhow::Result<()> {
-    let mut database = PgConnection::connect(&shop.at.postgres).await?;
-    let sql = format!(
-        "update {schema}.inbox set status = 'discarded', finished_at = now() where message_id = $1 and status = 'parked'"
-    );
-    sqlx::query(AssertSqlSafe(sql)).bind(message_id).execute(&mut database).await?;
-    Ok(database.close().await?)
+async fn discard(shop: &Shop, service: Service, message_id: &str) -> anyhow::Result<()> {
+    let which = json!({"messageId": message_id, "status": "parked"});
+    let act = json!({"reason": "the scenario is over", "actor": "scenario"});
+    let body = json!({"which": which, "act": act});
+    let answer = shop.client(service)?.ops_post("/ops/inbox/discard", &body).await?;
+    // Somebody else may have looked at it meanwhile.
+    ensure!(matches!(answer.status, 200 | 404), "{} does not discard it: {}", service.name(), problem(&answer));
+    Ok(())
 }

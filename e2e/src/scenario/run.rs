@@ -105,8 +105,8 @@ impl<'a> Run<'a> {
 
     async fn send_unreadable(&self, participant: &str) -> anyhow::Result<()> {
         let service = Service::ALL.into_iter().find(|service| service.name() == participant);
-        let (schema, id) = (service.context("a participant")?.schema(), Uuid::now_v7().to_string());
-        self.damage.remember(Broken::Parked(schema, id.clone()));
+        let (service, id) = (service.context("a participant")?, Uuid::now_v7().to_string());
+        self.damage.remember(Broken::Parked(service, id.clone()));
         self.wire.as_ref().context("a wire")?.send_unreadable(participant, &id).await
     }
 

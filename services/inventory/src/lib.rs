@@ -41,5 +41,5 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     let events = Events { retry };
     let events = base.consumer(topology::INVENTORY_EVENTS, events, relay.poke())?;
     let api = Api { pool: base.pool.clone() };
-    Ok(Service::new(base).relay(relay).consumer(commands).consumer(events).routes(api.routes()))
+    Ok(Service::new(base).remembers_requests().relay(relay).consumer(commands).consumer(events).routes(api.routes()))
 }

@@ -85,6 +85,7 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
     };
     let api = Api::new(base.clone(), poke, deadlines, follow);
     Ok(Service::new(base)
+        .remembers_requests()
         .relay(relay)
         .consumer(consumer)
         .task(pulse.clone(), |stop| sweep.run(pulse, stop))

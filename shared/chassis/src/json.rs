@@ -175,6 +175,21 @@ fn check<T: Validate<Context: Default>>(value: &T) -> Result<(), Problem> {
     Err(Problem::unprocessable("request.invalid", "the request is not as it must be").with_errors(errors))
 }
 
+/// A rule for `garde`: a text that says something, without control characters.
+///
+/// # Errors
+/// It is blank, or has one.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "garde hands its context over by reference")]
+pub fn printable(value: &str, (): &()) -> garde::Result {
+    if value.chars().any(char::is_control) {
+        return Err(garde::Error::new("control characters are not allowed"));
+    }
+    if value.trim().is_empty() {
+        return Err(garde::Error::new("must not be blank"));
+    }
+    Ok(())
+}
+
 fn short(message: &str) -> String {
     message.chars().filter(|letter| !letter.is_control()).take(LONGEST_MESSAGE).collect()
 }

@@ -1,9 +1,9 @@
 //! Metrics for Prometheus: the process's recorder, what it buckets, and the gauges that are read when somebody looks.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::metrics::{Unit, describe_gauge, describe_histogram};
+use ::metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 use futures::future::{BoxFuture, join_all};
 use messaging::Failure;
 use messaging::figures::{self, Backlog};
@@ -40,6 +40,13 @@ impl Metrics {
         figures::describe();
         telemetry::describe();
         describe_gauge!("database_pool_connections", "Connections of the pool for requests, by state.");
+        describe_counter!(
+            "retention_purged_rows_total",
+            "Rows that were older than their time and are gone, by table."
+        );
+        describe_gauge!("process_start_time_seconds", Unit::Seconds, "When the process started, as Unix time.");
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        ::metrics::gauge!("process_start_time_seconds").set(started.as_secs_f64());
         describe_histogram!(
             "http_server_request_duration_seconds",
             Unit::Seconds,

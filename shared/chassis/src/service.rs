@@ -16,8 +16,10 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::base::Base;
+use crate::cleaning::Cleaning;
 use crate::health::Health;
 use crate::http::{Front, server};
+use crate::messages::{self, Messages};
 use crate::metrics::{Figures, Look, Metrics};
 use crate::ops::{self, Token};
 use crate::pool;
@@ -45,6 +47,7 @@ pub struct Service {
     routes: OpenApiRouter,
     verbs: Router,
     looks: Vec<Look>,
+    has_keys: bool,
 }
 
 impl Service {
@@ -57,6 +60,7 @@ impl Service {
             routes: OpenApiRouter::new(),
             verbs: Router::new(),
             looks: Vec::new(),
+            has_keys: false,
         }
     }
 
@@ -110,11 +114,23 @@ impl Service {
         self
     }
 
+    /// Forgets requests that were remembered by their [`idempotency`](crate::idempotency) key, when they are old.
+    #[must_use]
+    pub fn remembers_requests(mut self) -> Service {
+        self.has_keys = true;
+        self
+    }
+
     pub(crate) async fn run(self, verb: Verb, metrics: Metrics, mut signals: Signals) -> Result<(), Failure> {
-        let Service { base, relay, mut loops, routes, mut verbs, looks } = self;
+        let Service { base, relay, mut loops, routes, mut verbs, looks, has_keys } = self;
         let has_outbox = relay.is_some();
-        if has_outbox {
-            verbs = verbs.merge(story::routes(base.pool.clone()));
+        let retention = base.settings.retention()?;
+        if let Some(relay) = &relay {
+            let messages = Messages { pool: base.pool.clone(), poke: relay.poke(), dedup_window: retention.inbox };
+            verbs = verbs.merge(story::routes(base.pool.clone())).merge(messages::routes(messages));
+            let (pulse, cleaning) = (Pulse::new("cleaning"), Cleaning { pool: base.pool.clone(), retention, has_keys });
+            let beat = pulse.clone();
+            loops.push(Loop { pulse, work: Box::new(|stop| Box::pin(cleaning.run(beat, stop))) });
         }
         let publishes = match verb {
             Verb::Relay => {

@@ -9,6 +9,8 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use messaging::{AfterPublish, Failure, RelaySettings};
 use sqlx::postgres::PgConnectOptions;
 
+use crate::cleaning::Retention;
+
 /// Who a service is, and where it listens if nobody says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
@@ -147,6 +149,23 @@ pub struct Common {
     /// The longest time between two looks at the outbox, in milliseconds
     #[arg(long, env, value_name = "MS", default_value_t = 200)]
     pub outbox_poll_ms: u64,
+
+    /// How long published rows can be replayed, in days
+    #[arg(long, env, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub outbox_history_days: u32,
+
+    /// How long consumers remember what they have seen, in days: a repetition that comes later has its effect again. At
+    /// least a day more than published rows can be replayed
+    #[arg(long, env, value_name = "DAYS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3_660))]
+    pub inbox_days: u32,
+
+    /// How long requests are remembered by their Idempotency-Key, in days
+    #[arg(long, env, value_name = "DAYS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub idempotency_days: u32,
+
+    /// How often what is older is looked for, in seconds
+    #[arg(long, env, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub clean_every_s: u32,
 }
 
 impl Common {
@@ -189,6 +208,28 @@ impl Common {
     /// Where traces go, without a slash at the end.
     pub(crate) fn otlp_endpoint(&self) -> Option<&str> {
         given(self.otel_exporter_otlp_endpoint.as_deref()).map(|url| url.trim_end_matches('/'))
+    }
+
+    /// What is kept how long.
+    ///
+    /// # Errors
+    /// Permanent if consumers would forget what can still be replayed.
+    pub(crate) fn retention(&self) -> Result<Retention, Failure> {
+        let days = |days: u32| Duration::from_secs(u64::from(days) * 24 * 60 * 60);
+        if self.inbox_days <= self.outbox_history_days {
+            let context = format!(
+                "INBOX_DAYS is {} and OUTBOX_HISTORY_DAYS is {}: what is replayed would have its effect again. INBOX_DAYS \
+                 has to be greater",
+                self.inbox_days, self.outbox_history_days
+            );
+            return Err(Failure::permanent("settings.inbox_days", context));
+        }
+        Ok(Retention {
+            history: days(self.outbox_history_days),
+            inbox: days(self.inbox_days),
+            keys: days(self.idempotency_days),
+            every: Duration::from_secs(self.clean_every_s.into()),
+        })
     }
 
     /// How the relay works.
@@ -264,6 +305,16 @@ mod tests {
         assert_eq!(common.ops_address.port(), 9002);
         let (verb, ..) = parse_from::<Own>(IDENTITY, ["payment", "relay"]).unwrap();
         assert_eq!(verb, Verb::Relay);
+    }
+
+    #[test]
+    fn an_inbox_that_forgets_what_can_be_replayed_is_refused() {
+        let parse = |inbox: &str| {
+            let words = ["payment", "--outbox-history-days", "7", "--inbox-days", inbox];
+            parse_from::<Own>(IDENTITY, words).unwrap().1.retention()
+        };
+        assert!(parse("8").is_ok());
+        assert_eq!(parse("7").unwrap_err().code(), "settings.inbox_days");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn describe() {
     );
     describe_gauge!(
         "inbox_open_messages",
-        "Messages kept in the inbox, by status: waiting, retrying or parked; counted up to 100,000."
+        "Messages kept in the inbox, by status: waiting, retrying or parked; counted up to 100,000. What is skipped is not counted."
     );
     describe_gauge!("inbox_size_bytes", Unit::Bytes, "Size of the inbox with its indexes.");
     describe_gauge!("inbox_dead_tuples", "Rows of the inbox that are gone and not vacuumed yet.");
@@ -72,8 +72,11 @@ pub struct Backlog {
 pub async fn read_backlog(connection: &mut PgConnection) -> Result<Backlog, Failure> {
     let row = sqlx::query!(
         r#"select (select count(*) from (select from outbox limit $1) as counted) as "pending!",
-                  coalesce((select extract(epoch from clock_timestamp() - created_at)::float8
-                            from outbox order by id limit 1), 0) as "oldest!""#,
+                  coalesce((select extract(epoch from clock_timestamp() - min(since))::float8 from (
+                      (select coalesce(replayed_at, created_at) as since from outbox order by id limit 1)
+                      union all
+                      (select created_at from outbox where replayed_at is null order by id limit 1)) as first), 0)
+                      as "oldest!""#,
         COUNTED
     )
     .fetch_one(connection)
@@ -88,8 +91,11 @@ pub async fn read_backlog(connection: &mut PgConnection) -> Result<Backlog, Fail
 pub async fn read(connection: &mut PgConnection) -> Result<(), Failure> {
     let row = sqlx::query!(
         r#"select (select count(*) from (select from outbox limit $1) as counted) as "pending!",
-                  coalesce((select extract(epoch from clock_timestamp() - created_at)::float8
-                            from outbox order by id limit 1), 0) as "oldest!",
+                  coalesce((select extract(epoch from clock_timestamp() - min(since))::float8 from (
+                      (select coalesce(replayed_at, created_at) as since from outbox order by id limit 1)
+                      union all
+                      (select created_at from outbox where replayed_at is null order by id limit 1)) as first), 0)
+                      as "oldest!",
                   open.waiting as "waiting!", open.retrying as "retrying!", open.parked as "parked!",
                   (pg_total_relation_size('outbox')
                    + (select sum(pg_total_relation_size(relid)) from pg_partition_tree('outbox_history')))::float8

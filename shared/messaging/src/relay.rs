@@ -270,7 +270,8 @@ impl Relay {
 }
 
 fn record_published(row: &Row) {
-    let latency = (time::OffsetDateTime::now_utc() - row.created_at).as_seconds_f64().max(0.0);
+    let latency =
+        (time::OffsetDateTime::now_utc() - row.replayed_at.unwrap_or(row.created_at)).as_seconds_f64().max(0.0);
     metrics::counter!("outbox_published_total", "type" => row.event_type.clone()).increment(1);
     metrics::histogram!("outbox_publish_latency_seconds").record(latency);
 }

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::error::Failure;
+use crate::operate::{Acted, list_acts};
 use crate::outbox::RowHeaders;
 
 /// Rows of each kind that are told, the oldest first: more than any saga has that is not being flooded.
@@ -21,6 +22,9 @@ pub struct Story {
     pub outbox: Vec<Written>,
     /// What came, in order.
     pub inbox: Vec<Received>,
+    /// What people did with its messages here.
+    #[serde(default)]
+    pub acts: Vec<Acted>,
 }
 
 /// A message that a service has written.
@@ -64,7 +68,7 @@ pub struct Received {
     pub message_id: String,
     /// Its type.
     pub message_type: String,
-    /// `done`, `waiting`, `retrying`, `parked` or `discarded`.
+    /// `done`, `waiting`, `retrying`, `parked`, `skipped` or `discarded`.
     pub status: String,
     /// Runs that have begun.
     pub attempts: i32,
@@ -137,8 +141,9 @@ pub async fn read(connection: &mut PgConnection, saga_id: Uuid) -> Result<Story,
         saga_id.to_string(),
         MOST
     )
-    .fetch_all(connection)
+    .fetch_all(&mut *connection)
     .await?;
+    let acts = list_acts(connection, saga_id).await?;
     let outbox = written.into_iter().map(|row| Written {
         event_id: row.event_id,
         message_type: row.event_type,
@@ -168,7 +173,7 @@ pub async fn read(connection: &mut PgConnection, saga_id: Uuid) -> Result<Story,
         repeats: row.repeats,
         repeated_at: row.repeated_at,
     });
-    Ok(Story { outbox: outbox.collect(), inbox: inbox.collect() })
+    Ok(Story { outbox: outbox.collect(), inbox: inbox.collect(), acts })
 }
 
 /// The saga that a message belongs to, if this service wrote it and still has it.

@@ -1,20 +1,40 @@
-//! `saga ops`: what a person can do with an order that waits for one.
+//! `saga ops`: what a person can do with orders and messages that wait for one.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use e2e::Shop;
 use e2e::shop::problem;
 use e2e::stack::Service;
+use e2e::stack::client::send;
+use reqwest::Method;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
-use super::show::{TITLE, columns, show, show_json, styled};
-use super::{Exit, On, Several, resolve};
+use super::{Exit, On};
 
-/// Acts on an order that waits for a person. Every act needs a reason, is written down with who did it, and shows in the
-/// timeline; with `--dry-run` it only says what it would do.
+mod list;
+mod message;
+mod replay;
+mod saga;
+
+/// Looks at what waits, and acts on it.
+///
+/// Every act needs a reason, is written down with who did it, and shows in the timeline; with `--dry-run` it only says
+/// what it would do. Done twice, it does nothing more.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  cargo saga ops sagas --state needs_attention
+  cargo saga ops retry ORDER --step payment --reason 'the provider is back'
+  cargo saga ops inbox --status parked
+  cargo saga ops show MESSAGE
+  cargo saga ops message retry MESSAGE --reason 'mended in 1.4.2'
+  cargo saga ops message retry --service payment --status parked --code database.42P01 --reason 'table is there'
+  cargo saga ops replay --since 15m --reason 'the broker lost its disk' --dry-run")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -23,25 +43,44 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Ask a failed or overdue undo again, after its cause is gone.
-    Retry(Act),
+    Retry(saga::StepAct),
     /// Accept the effect of a step as it is; the rest is undone, and the order ends as settled.
-    Settle(Act),
+    Settle(saga::StepAct),
+    /// Cancel an order and have everything undone, as its customer could.
+    Cancel(saga::CancelAct),
+    /// The sagas, oldest first.
+    Sagas(saga::List),
+    /// The messages that consumers keep: waiting, retrying, parked or skipped.
+    Inbox(list::Inbox),
+    /// What is not published yet.
+    Outbox(list::Outbox),
+    /// A message whole, wherever a service has it.
+    Show(list::Show),
+    /// Act on a message that waits in an outbox or is kept in an inbox.
+    #[command(subcommand)]
+    Message(message::Verb),
+    /// Publish again what was published; whoever has seen it skips it.
+    Replay(replay::Arguments),
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Step {
-    Payment,
-    Inventory,
-    Shipping,
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let code = match arguments.verb {
+        Verb::Retry(act) => saga::on_step(act, "retry").await?,
+        Verb::Settle(act) => saga::on_step(act, "settle").await?,
+        Verb::Cancel(act) => saga::cancel(act).await?,
+        Verb::Sagas(list) => saga::list(list).await?,
+        Verb::Inbox(list) => list::inbox(list).await?,
+        Verb::Outbox(list) => list::outbox(list).await?,
+        Verb::Show(show) => list::show(show).await?,
+        Verb::Message(verb) => message::run(verb).await?,
+        Verb::Replay(arguments) => replay::run(arguments).await?,
+    };
+    Ok(code.into())
 }
 
+/// Who acts and why.
 #[derive(Args)]
-struct Act {
-    /// The id of the order, of its saga, of one of its messages, or its correlation id.
-    id: String,
-    /// The step whose undo waits; `cargo saga why ID` names it.
-    #[arg(long)]
-    step: Step,
+struct By {
     /// Why, in 3 to 500 characters; kept with the act.
     #[arg(long, value_parser = reason)]
     reason: String,
@@ -51,8 +90,13 @@ struct Act {
     /// Say what it would do, and do nothing.
     #[arg(long)]
     dry_run: bool,
-    #[command(flatten)]
-    on: On,
+}
+
+impl By {
+    fn body(&self) -> Value {
+        let actor = self.actor.clone().or_else(|| std::env::var("USER").ok().filter(|user| !user.trim().is_empty()));
+        json!({"reason": self.reason, "actor": actor, "dryRun": self.dry_run})
+    }
 }
 
 /// As the service takes it.
@@ -61,46 +105,91 @@ fn reason(text: &str) -> Result<String, String> {
     is_fine.then(|| text.to_owned()).ok_or_else(|| "3 to 500 characters, for those who ask later".to_owned())
 }
 
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let (verb, act) = match arguments.verb {
-        Verb::Retry(act) => ("retry", act),
-        Verb::Settle(act) => ("settle", act),
-    };
-    let shop = Shop::find(act.on.on).await?;
-    let meant = resolve(&shop, &act.id, Several::Waiting).await?;
-    let actor = act.actor.or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| "operator".to_owned());
-    let step = act.step.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let body = json!({"step": step, "reason": act.reason, "actor": actor, "dryRun": act.dry_run});
-    let orders = shop.client(Service::Order)?;
-    let answer = orders.ops_post(&format!("/ops/sagas/{}/{verb}", meant.saga_id), &body).await?;
-    if answer.status != 200 {
-        bail!("the order service refuses to {verb}: {}", problem(&answer));
-    }
-    if act.on.json {
-        show_json(&answer.body)?;
-    } else {
-        tell(&answer.body, verb, &step);
-    }
-    Ok(Exit::Good.into())
+/// A step of the saga.
+#[derive(Clone, Copy, ValueEnum)]
+enum Step {
+    Payment,
+    Inventory,
+    Shipping,
 }
 
-fn tell(acted: &Value, verb: &str, step: &str) {
-    let text = |field: &str| acted[field].as_str().map(str::to_owned);
-    let (dry, already) = (acted["dryRun"] == true, acted["already"] == true);
-    let title = match (already, dry) {
-        (true, _) => format!("the undo of {step} was settled before: nothing is done again"),
-        (_, true) => format!("to {verb} the undo of {step} would do this:"),
-        (_, false) if verb == "retry" => format!("the undo of {step} is asked again"),
-        (_, false) => format!("the effect of {step} is accepted as it is"),
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Step::Payment => "payment",
+            Step::Inventory => "inventory",
+            Step::Shipping => "shipping",
+        }
+    }
+}
+
+/// A service that has an outbox.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Owner {
+    Order,
+    Payment,
+    Inventory,
+    Shipping,
+}
+
+impl Owner {
+    const ALL: [Owner; 4] = [Owner::Order, Owner::Payment, Owner::Inventory, Owner::Shipping];
+
+    fn service(self) -> Service {
+        match self {
+            Owner::Order => Service::Order,
+            Owner::Payment => Service::Payment,
+            Owner::Inventory => Service::Inventory,
+            Owner::Shipping => Service::Shipping,
+        }
+    }
+
+    /// The one that was named, or all.
+    fn or_all(named: Option<Owner>) -> Vec<Owner> {
+        named.map_or_else(|| Owner::ALL.to_vec(), |one| vec![one])
+    }
+}
+
+/// `90s`, `5m`, `2h`, `3days`.
+fn age(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; say 90s, 5m, 2h or 3days"))
+}
+
+/// A time, or how long ago it was.
+fn moment(text: &str) -> Result<String, String> {
+    let at = match humantime::parse_duration(text) {
+        Ok(ago) => OffsetDateTime::now_utc() - ago,
+        Err(_) => OffsetDateTime::parse(text, &Rfc3339)
+            .map_err(|_| "say how long ago (15m, 2h) or a time like 2026-01-31T12:00:00Z".to_owned())?,
     };
-    show(styled(TITLE, format!(" {title}")));
-    let rows = [
-        ("order", text("orderId")),
-        ("command", text("command")),
-        ("event", text("event")),
-        ("status", text("status")),
-        ("last attempt", text("lastAttempt").filter(|_| !already)),
-        ("its code", text("lastCode")),
-    ];
-    columns(rows.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])));
+    at.format(&Rfc3339).map_err(|error| error.to_string())
+}
+
+/// Asks a service for a list.
+async fn fetch(shop: &Shop, service: Service, path: &str, query: &[(&str, String)]) -> anyhow::Result<Value> {
+    let answer = send(shop.client(service)?.ops_request(Method::GET, path).query(query)).await;
+    let answer = answer.with_context(|| format!("{} does not answer", service.name()))?;
+    anyhow::ensure!(answer.status == 200, "{} answers with {}", service.name(), problem(&answer));
+    Ok(answer.body)
+}
+
+/// Asks a service for an act.
+async fn post(shop: &Shop, service: Service, path: &str, body: &Value) -> anyhow::Result<Value> {
+    let answer = shop.client(service)?.ops_post(path, body).await;
+    let answer = answer.with_context(|| format!("{} does not answer", service.name()))?;
+    anyhow::ensure!(answer.status == 200, "{} refuses: {}", service.name(), problem(&answer));
+    Ok(answer.body)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// To the second, in universal time.
+fn clock(value: &Value) -> String {
+    text(value).chars().take(19).collect()
 }

@@ -1,5 +1,6 @@
 //! What requests and answers look like.
 
+use chassis::printable;
 use contracts::command::{Address, Line};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -232,17 +233,6 @@ pub(crate) fn status_of(state: State) -> &'static str {
 /// The state's name in the table.
 pub(crate) fn state_of(status: &str) -> Option<&'static str> {
     STATUSES.iter().find(|(known, _)| *known == status).map(|(_, state)| *state)
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "garde hands its context over by reference")]
-pub(super) fn printable(value: &str, (): &()) -> garde::Result {
-    if value.chars().any(char::is_control) {
-        return Err(garde::Error::new("control characters are not allowed"));
-    }
-    if value.trim().is_empty() {
-        return Err(garde::Error::new("must not be blank"));
-    }
-    Ok(())
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "garde hands its context over by reference")]

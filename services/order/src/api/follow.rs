@@ -16,7 +16,7 @@ use crate::follow::messages::track;
 use crate::follow::timeline::{self, Own, Timeline};
 use crate::follow::why::{self, Why};
 use crate::store::orders::{self, OrderRow};
-use crate::store::{actions, steps};
+use crate::store::steps;
 
 /// When a timeline that was refused may be asked for again.
 const SOON: Duration = Duration::from_secs(1);
@@ -110,8 +110,7 @@ async fn own(api: &Api, order: OrderRow) -> Result<Own, Failure> {
     let order = orders::find(&mut connection, order.id).await?.unwrap_or(order);
     let steps = steps::list(&mut connection, &[order.saga_id]).await?;
     let earlier = steps::list_earlier(&mut connection, order.saga_id).await?;
-    let actions = actions::list(&mut connection, order.saga_id).await?;
-    Ok(Own { order, steps, earlier, actions })
+    Ok(Own { order, steps, earlier })
 }
 
 fn unknown() -> Problem {

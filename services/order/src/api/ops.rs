@@ -1,27 +1,30 @@
-//! What operators can do with a saga that waits for a person: retry its undo, or settle it. Each verb has a dry run,
-//! needs a reason, and is written down in the transaction that does it.
+//! What operators can do with a saga: retry or settle an undo that waits for a person, or cancel an order and have it
+//! undone. Each verb has a dry run, needs a reason, and is written down in the transaction that does it.
+
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::routing::{get, post};
-use chassis::{Json, Path, Problem, Query};
+use chassis::{Acting, Json, Path, Problem, Query, printable};
 use contracts::step::{Direction, Step};
 use garde::Validate;
-use messaging::Cause;
+use messaging::{Cause, operate};
 use opentelemetry::trace::TraceContextExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use time::OffsetDateTime;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use uuid::Uuid;
 
-use super::body::{printable, status_of};
+use super::body::status_of;
 use super::{Api, describe, follow};
 use crate::domain::{self, Event, State as SagaState, Status};
 use crate::progress::{self, Happening};
 use crate::store::orders::{self, Filter};
 use crate::store::steps::StepRow;
-use crate::store::{actions, sagas, steps};
+use crate::store::{sagas, steps};
 
 /// Which step, why, who, and whether only to say what would happen. With the step in it, a request that is repeated
 /// after its answer was lost cannot hit the next step that waits.
@@ -46,11 +49,13 @@ struct Acted {
     saga_id: Uuid,
     order_id: Uuid,
     dry_run: bool,
-    /// Whether the step was settled before: nothing is done again.
+    /// Whether it was done before: nothing is done again.
     already: bool,
     /// What is known of the undo's last attempt: `refused` (nothing was given back), `unanswered` (it may yet take
     /// effect).
-    last_attempt: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_attempt: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     last_code: Option<String>,
     /// The command that is sent, if one is.
     command: Option<&'static str>,
@@ -65,6 +70,13 @@ struct Acted {
 struct SagasQuery {
     #[garde(skip)]
     state: Option<StateName>,
+    #[garde(skip)]
+    step: Option<Step>,
+    #[garde(inner(length(chars, min = 1, max = 128), custom(printable)))]
+    correlation_id: Option<String>,
+    /// Placed longer ago than this, in seconds.
+    #[garde(inner(range(max = 315_360_000)))]
+    older_than: Option<u32>,
     #[garde(skip)]
     after: Option<Uuid>,
     #[garde(inner(range(min = 1, max = 100)))]
@@ -104,6 +116,8 @@ struct SagaLine {
     correlation_id: String,
     state: &'static str,
     step: Option<&'static str>,
+    #[serde(with = "time::serde::rfc3339")]
+    created_at: OffsetDateTime,
 }
 
 impl Api {
@@ -116,6 +130,7 @@ impl Api {
             .route("/sagas", get(list))
             .route("/sagas/{id}/retry", post(retry))
             .route("/sagas/{id}/settle", post(settle))
+            .route("/sagas/{id}/cancel", post(cancel))
             .with_state(self)
     }
 }
@@ -123,6 +138,9 @@ impl Api {
 async fn list(State(api): State<Api>, Query(query): Query<SagasQuery>) -> Result<Json<Vec<SagaLine>>, Problem> {
     let filter = Filter {
         states: query.state.map(|state| vec![state.name().to_owned()]),
+        step: query.step.map(Step::name),
+        correlation_id: query.correlation_id,
+        older_than: query.older_than.map(|seconds| Duration::from_secs(seconds.into())),
         after: query.after,
         limit: query.limit.unwrap_or(20),
         ..Filter::default()
@@ -135,60 +153,73 @@ async fn list(State(api): State<Api>, Query(query): Query<SagasQuery>) -> Result
             order_id: row.id,
             correlation_id: row.correlation_id,
             state,
-            step: step.map(|step| step.name()),
+            step: step.map(Step::name),
+            created_at: row.created_at,
         }
     };
     Ok(Json(rows.into_iter().map(line).collect()))
 }
 
 async fn retry(State(api): State<Api>, Path(id): Path<Uuid>, Json(act): Json<Act>) -> Result<Json<Acted>, Problem> {
-    perform(&api, id, act, "retry", Event::Retry).await
+    perform(&api, id, Some(act.step), &act.as_act(), "retry", Event::Retry).await
 }
 
 async fn settle(State(api): State<Api>, Path(id): Path<Uuid>, Json(act): Json<Act>) -> Result<Json<Acted>, Problem> {
-    perform(&api, id, act, "settle", Event::Settle).await
+    perform(&api, id, Some(act.step), &act.as_act(), "settle", Event::Settle).await
 }
 
-async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Result<Json<Acted>, Problem> {
+async fn cancel(State(api): State<Api>, Path(id): Path<Uuid>, Json(act): Json<Acting>) -> Result<Json<Acted>, Problem> {
+    perform(&api, id, None, &act.act(), "cancel", Event::Cancel).await
+}
+
+/// `at` is the step whose undo waits for a person; to cancel, none has to.
+async fn perform(
+    api: &Api,
+    id: Uuid,
+    at: Option<Step>,
+    act: &operate::Act,
+    verb: &str,
+    event: Event,
+) -> Result<Json<Acted>, Problem> {
     let mut transaction = api.pool.begin().await?;
     let mut locked = sagas::lock(&mut transaction, &[id]).await?;
     let saga = locked.pop().ok_or_else(|| Problem::not_found("saga.not_found", "there is no such saga"))?;
     describe(&saga.order.correlation_id, id, saga.order.id);
     let rows = steps::list(&mut transaction, &[id]).await?;
-    let at = act.step;
-    let undo = rows.iter().find(|row| row.step == at && row.direction == Direction::Undo);
-    if event == Event::Settle && undo.is_some_and(|row| row.status == Status::Settled) {
-        return Ok(Json(Acted {
-            saga_id: id,
-            order_id: saga.order.id,
-            dry_run: act.dry_run,
-            already: true,
-            last_attempt: last_attempt(undo),
-            last_code: undo.and_then(|row| row.error_code.clone()),
-            command: None,
-            event: None,
-            status: status_of(saga.saga.state),
-        }));
-    }
-    let transition = match domain::transition(saga.saga, event) {
-        Some(transition) if saga.saga.state == SagaState::NeedsAttention(at) => transition,
-        _ => {
-            let detail = format!("the undo of {} does not wait for a person", at.name());
-            return Err(Problem::conflict("saga.not_waiting", detail));
-        }
-    };
-    let acted = Acted {
+    let undo = at.and_then(|at| rows.iter().find(|row| row.step == at && row.direction == Direction::Undo));
+    let told = |already, transition: Option<&domain::Transition>| Acted {
         saga_id: id,
         order_id: saga.order.id,
-        dry_run: act.dry_run,
-        already: false,
-        last_attempt: last_attempt(undo),
+        dry_run: act.is_dry_run,
+        already,
+        last_attempt: at.map(|_| last_attempt(undo)),
         last_code: undo.and_then(|row| row.error_code.clone()),
-        command: transition.command.map(|(step, direction)| step.command(direction)),
-        event: transition.event.map(|event| event.name()),
-        status: status_of(transition.saga.state),
+        command: transition.and_then(|to| to.command).map(|(step, direction)| step.command(direction)),
+        event: transition.and_then(|to| to.event).map(|event| event.name()),
+        status: status_of(transition.map_or(saga.saga.state, |to| to.saga.state)),
     };
-    if act.dry_run {
+    let is_being_undone =
+        matches!(saga.saga.state, SagaState::Compensating(_) | SagaState::NeedsAttention(_) | SagaState::Cancelled);
+    let already = match event {
+        Event::Settle => undo.is_some_and(|row| row.status == Status::Settled),
+        Event::Cancel => is_being_undone,
+        _ => false,
+    };
+    if already {
+        return Ok(Json(told(true, None)));
+    }
+    let is_at = at.is_none_or(|at| saga.saga.state == SagaState::NeedsAttention(at));
+    let Some(transition) = domain::transition(saga.saga, event).filter(|_| is_at) else {
+        return Err(match at {
+            Some(at) => {
+                let detail = format!("the undo of {} does not wait for a person", at.name());
+                Problem::conflict("saga.not_waiting", detail)
+            }
+            None => Problem::conflict("saga.ended", "the order is shipped or settled: nothing can be cancelled"),
+        });
+    };
+    let acted = told(false, Some(&transition));
+    if act.is_dry_run {
         return Ok(Json(acted));
     }
     // An operator's act has a trace of its own, linked to the order's.
@@ -197,15 +228,23 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     let cause = Cause::new(saga.order.correlation_id.clone()).within_saga(id);
     let happening = Happening { saga: &saga, event, cause, answer: None };
     progress::advance(&mut transaction, &api.deadlines, &rows, vec![happening]).await?;
-    let outcome = json!({"step": at.name(), "command": acted.command, "event": acted.event, "status": acted.status});
-    let actor = act.actor.as_deref().unwrap_or("operator");
-    actions::insert(&mut transaction, actor, verb, id, &act.reason, &outcome).await?;
-    // A crash before this line leaves the saga waiting; after it, act and command are both there.
+    let step = at.map(Step::name);
+    let outcome = json!({"step": step, "command": acted.command, "event": acted.event, "status": acted.status});
+    let entry = operate::Entry { target: id.to_string(), saga_id: Some(id), outcome };
+    operate::record(&mut transaction, verb, act, &[entry]).await?;
+    // A crash before this line leaves the saga as it was; after it, act and command are both there.
     transaction.commit().await?;
     api.poke.poke();
     // Who and why stand in the table, behind the token: people write names there.
-    tracing::warn!(step.name = at.name(), status = acted.status, "an operator chose to {verb} the undo");
+    tracing::warn!(step.name = step, status = acted.status, "an operator chose to {verb}");
     Ok(Json(acted))
+}
+
+impl Act {
+    fn as_act(&self) -> operate::Act {
+        let actor = self.actor.clone().unwrap_or_else(|| "operator".to_owned());
+        operate::Act { actor, reason: self.reason.clone(), is_dry_run: self.dry_run }
+    }
 }
 
 fn last_attempt(undo: Option<&StepRow>) -> &'static str {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use contracts::step::{Direction, Step};
+use messaging::operate::Acted;
 use messaging::story::{Received, Written};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -13,7 +14,6 @@ use uuid::Uuid;
 use super::messages::MessageBody;
 use super::{OURS, Part};
 use crate::domain::Status;
-use crate::store::actions::Action;
 use crate::store::orders::OrderRow;
 use crate::store::steps::{Ended, StepRow};
 
@@ -77,7 +77,6 @@ pub(crate) struct Own {
     pub(crate) order: OrderRow,
     pub(crate) steps: Vec<StepRow>,
     pub(crate) earlier: Vec<(Step, Direction, Vec<Ended>)>,
-    pub(crate) actions: Vec<Action>,
 }
 
 /// What one transaction did happened at one time: its cause comes first.
@@ -104,14 +103,11 @@ pub(crate) fn entries(own: &Own, parts: &[Part]) -> Vec<Entry> {
     let mut entries = vec![ours(own.order.created_at, "placed", "order", None)];
     entries.extend(cancelled_at(own).map(|at| ours(at, "cancelled", "order", Some("by the customer".to_owned()))));
     entries.extend(own.steps.iter().flat_map(|row| step_entries(row, ends_of(&own.earlier, row))));
-    entries.extend(own.actions.iter().map(|act| {
-        let detail = format!("{}, by {}: {}", act.step, act.actor, act.reason);
-        ours(act.at, "operator", &act.verb, Some(detail))
-    }));
     for part in parts {
         let Ok(story) = &part.story else { continue };
         entries.extend(story.outbox.iter().flat_map(|row| written(&part.service, row)));
         entries.extend(story.inbox.iter().flat_map(|row| received(&part.service, row)));
+        entries.extend(story.acts.iter().map(|act| operated(&part.service, act)));
     }
     entries.sort_by_key(|entry| (entry.at, ORDER.iter().position(|kind| *kind == entry.kind)));
     entries
@@ -188,6 +184,20 @@ fn received(service: &str, row: &Received) -> Vec<Entry> {
         came_again.map(|at| entry(at, "repeated", Some(format!("came again {}, and was skipped", times(row.repeats))))),
     );
     entries
+}
+
+/// What a person did, to a step of the saga or to a message of it.
+fn operated(service: &str, act: &Acted) -> Entry {
+    let what = act.outcome["step"].as_str().or_else(|| act.outcome["type"].as_str());
+    let what = what.map(|what| format!("{what}, ")).unwrap_or_default();
+    Entry {
+        at: act.at,
+        service: service.to_owned(),
+        kind: "operator",
+        what: act.verb.clone(),
+        event_id: act.outcome["type"].is_string().then(|| act.target.clone()),
+        detail: Some(format!("{what}by {}: {}", act.actor, act.reason)),
+    }
 }
 
 pub(super) fn times(count: i32) -> String {

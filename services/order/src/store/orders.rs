@@ -1,5 +1,7 @@
 //! The rows of `orders` and `products`.
 
+use std::time::Duration;
+
 use contracts::money::Money;
 use messaging::{Failure, TraceContext};
 use sqlx::PgConnection;
@@ -31,6 +33,10 @@ pub(crate) struct Filter {
     pub(crate) id: Option<Uuid>,
     pub(crate) saga_id: Option<Uuid>,
     pub(crate) states: Option<Vec<String>>,
+    /// The step that its saga is at.
+    pub(crate) step: Option<&'static str>,
+    /// Only what was placed longer ago than this.
+    pub(crate) older_than: Option<Duration>,
     pub(crate) correlation_id: Option<String>,
     /// Only those that come after this one, in the order of the list.
     pub(crate) after: Option<Uuid>,
@@ -56,13 +62,15 @@ pub(crate) async fn list(connection: &mut PgConnection, filter: &Filter) -> Resu
                (select o.* from orders o join sagas s on s.order_id = o.id
                 where not $7 and ($1::uuid is null or o.id = $1) and ($2::text[] is null or s.state = any($2))
                   and ($3::text is null or o.correlation_id = $3) and ($4::uuid is null or o.id > $4)
-                  and ($6::uuid is null or o.saga_id = $6)
+                  and ($6::uuid is null or o.saga_id = $6) and ($8::text is null or s.step = $8)
+                  and ($9::float8 is null or o.created_at < now() - $9 * interval '1 second')
                 order by o.id limit $5)
                union all
                (select o.* from orders o join sagas s on s.order_id = o.id
                 where $7 and ($1::uuid is null or o.id = $1) and ($2::text[] is null or s.state = any($2))
                   and ($3::text is null or o.correlation_id = $3) and ($4::uuid is null or o.id < $4)
-                  and ($6::uuid is null or o.saga_id = $6)
+                  and ($6::uuid is null or o.saga_id = $6) and ($8::text is null or s.step = $8)
+                  and ($9::float8 is null or o.created_at < now() - $9 * interval '1 second')
                 order by o.id desc limit $5)) as o
            join sagas s on s.order_id = o.id
            order by case when $7 then null else o.id end, o.id desc"#,
@@ -72,7 +80,9 @@ pub(crate) async fn list(connection: &mut PgConnection, filter: &Filter) -> Resu
         filter.after,
         filter.limit,
         filter.saga_id,
-        filter.newest_first
+        filter.newest_first,
+        filter.step,
+        filter.older_than.map(|age| age.as_secs_f64())
     )
     .fetch_all(connection)
     .await?;

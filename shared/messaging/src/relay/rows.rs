@@ -31,6 +31,8 @@ pub(super) struct Row {
     pub(super) payload: Json<Box<RawValue>>,
     pub(super) headers: Json<RowHeaders>,
     pub(super) created_at: OffsetDateTime,
+    /// Since when it waits, if it was published before.
+    pub(super) replayed_at: Option<OffsetDateTime>,
     pub(super) attempts: i32,
     pub(super) is_fresh: bool,
 }
@@ -56,8 +58,8 @@ pub(super) async fn due(connection: &mut PgConnection, limit: i64) -> Result<Vec
         Row,
         r#"select id, event_id, aggregate_type, aggregate_id, event_type, schema_version, saga_id, correlation_id,
                   exchange, routing_key, mandatory, payload as "payload: Json<Box<RawValue>>",
-                  headers as "headers: Json<RowHeaders>", created_at, attempts,
-                  next_attempt_at = '-infinity' as "is_fresh!"
+                  headers as "headers: Json<RowHeaders>", created_at, replayed_at,
+                  attempts, next_attempt_at = '-infinity' as "is_fresh!"
            from outbox where next_attempt_at <= now() order by next_attempt_at, id limit $1"#,
         limit
     );
@@ -70,7 +72,8 @@ pub(super) async fn fresh(connection: &mut PgConnection, after: i64, limit: i64)
         Row,
         r#"select id, event_id, aggregate_type, aggregate_id, event_type, schema_version, saga_id, correlation_id,
                   exchange, routing_key, mandatory, payload as "payload: Json<Box<RawValue>>",
-                  headers as "headers: Json<RowHeaders>", created_at, attempts, true as "is_fresh!"
+                  headers as "headers: Json<RowHeaders>", created_at, replayed_at,
+                  attempts, true as "is_fresh!"
            from outbox where next_attempt_at = '-infinity' and id > $1 order by id limit $2"#,
         after,
         limit
@@ -105,10 +108,10 @@ pub(super) async fn settle(
                 r#"with taken as (delete from outbox where id = any($1) returning *)
                    insert into outbox_history (id, event_id, aggregate_type, aggregate_id, event_type, schema_version,
                           saga_id, correlation_id, exchange, routing_key, mandatory, payload, headers, created_at,
-                          attempts, last_error)
+                          replayed_at, attempts, last_error)
                    select id, event_id, aggregate_type, aggregate_id, event_type, schema_version, saga_id,
                           correlation_id, exchange, routing_key, mandatory, payload, headers, created_at,
-                          attempts, last_error
+                          replayed_at, attempts, last_error
                    from taken"#,
                 &ids
             )
