@@ -103,12 +103,12 @@ fn whereabouts(config: &Value, file: &Path) -> anyhow::Result<Whereabouts> {
     })
 }
 
-/// The port on this machine that leads to a container's.
+/// The port on this machine that leads to a container's; of a range, the first instance's.
 fn published(config: &Value, service: &str, target: u16) -> anyhow::Result<u16> {
     let ports = config["services"][service]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = ports.iter().find(|port| port["target"] == target).map(|port| &port["published"]);
     let number = match found {
-        Some(Value::String(text)) => text.parse().ok(),
+        Some(Value::String(text)) => text.split('-').next().and_then(|first| first.parse().ok()),
         Some(Value::Number(number)) => number.as_u64().and_then(|number| u16::try_from(number).ok()),
         _ => None,
     };
@@ -141,8 +141,9 @@ impl Compose {
     async fn ready(&self, part: Part) -> anyhow::Result<()> {
         eventually(READY_WITHIN, &format!("{part} is healthy"), async || {
             let list = containers(&self.call(&["ps", "--format", "json", part.name()]).await?);
-            let health = list.first().map(|container| container["Health"].clone()).unwrap_or_default();
-            Ok(if health == "healthy" || health == "" { State::Reached(()) } else { State::pending(health) })
+            let health: Vec<&Value> = list.iter().map(|container| &container["Health"]).collect();
+            let is_well = health.iter().all(|health| **health == "healthy" || **health == "");
+            Ok(if is_well && !health.is_empty() { State::Reached(()) } else { State::pending(health) })
         })
         .await
     }
@@ -197,7 +198,9 @@ mod tests {
     #[test]
     fn a_published_port_is_found_whether_it_is_text_or_number() {
         let config = json!({"services": {"order": {"ports": [
-            {"target": 8000, "published": "18001"}, {"target": 9000, "published": 19001}]}}});
+            {"target": 8000, "published": "18001"}, {"target": 9000, "published": 19001}]},
+            "payment": {"ports": [{"target": 8000, "published": "8002-8080"}]}}});
+        assert_eq!(published(&config, "payment", 8000).unwrap(), 8002);
         assert_eq!(published(&config, "order", 8000).unwrap(), 18001);
         assert_eq!(published(&config, "order", 9000).unwrap(), 19001);
         assert!(published(&config, "order", 5432).is_err());

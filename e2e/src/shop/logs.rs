@@ -1,8 +1,8 @@
 //! What the services have written, wherever it is kept.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -40,8 +40,7 @@ impl Shop {
                 lines.extend(compose::logs(&from).await?.lines().filter_map(|line| read(bare(line), &from)));
             }
             Origin::Native | Origin::Test => {
-                for service in Service::ALL {
-                    let path = Path::new(&self.at.logs).join(format!("{}.log", service.name()));
+                for path in logs_of_all(Path::new(&self.at.logs))? {
                     let file = File::open(&path).with_context(|| format!("reading {}", path.display()))?;
                     // They may have grown for days: the old lines are passed over one by one.
                     for line in BufReader::new(file).split(b'\n') {
@@ -53,6 +52,22 @@ impl Shop {
         lines.sort_by(|a, b| timestamp(&a.text).cmp(&timestamp(&b.text)));
         Ok(lines)
     }
+}
+
+/// Every instance of a service writes its own: `payment.log`, `payment-2.log`.
+fn logs_of_all(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let is_of = |name: &str, service: Service| {
+        let number = name.strip_prefix(service.name()).and_then(|rest| rest.strip_suffix(".log"));
+        number.is_some_and(|number| number.is_empty() || number.starts_with('-'))
+    };
+    let entries = fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))?;
+    let named = entries.flatten().map(|entry| entry.path());
+    Ok(named
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            Service::ALL.into_iter().any(|service| is_of(name, service))
+        })
+        .collect())
 }
 
 /// Docker Compose 2.26 begins each line with a control sequence, terminal or not.

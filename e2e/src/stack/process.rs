@@ -66,6 +66,11 @@ impl Process {
         Ok(process)
     }
 
+    /// The name of this instance.
+    pub fn name(&self) -> &str {
+        &self.recipe.name
+    }
+
     /// Its hold points; no other process sees them.
     pub fn holds(&self) -> &Holds {
         &self.holds

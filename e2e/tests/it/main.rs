@@ -17,6 +17,7 @@ mod operators;
 mod outages;
 mod races;
 mod readme;
+mod replicas;
 mod retention;
 mod saga;
 mod scenarios;

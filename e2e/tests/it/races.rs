@@ -21,7 +21,7 @@ async fn states(stack: &Stack) -> anyhow::Result<Value> {
 }
 
 /// Waits until no saga is under way any more.
-async fn all_end(stack: &Stack) -> anyhow::Result<Value> {
+pub(crate) async fn all_end(stack: &Stack) -> anyhow::Result<Value> {
     eventually(Duration::from_secs(60), "every saga has ended", async || {
         let states = states(stack).await?;
         let open = ["running", "compensating"].iter().any(|state| states.get(state).is_some());

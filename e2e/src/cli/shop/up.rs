@@ -62,6 +62,9 @@ pub(crate) struct How {
     /// Add this to every port: with 100, order is at 8101. Without it, 0, or the first hundred that is free.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=40_000))]
     ports: Option<u16>,
+    /// So many instances of each of the four services: they share the work, and take over from each other.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    replicas: u8,
     /// Where traces go when there is no Jaeger program.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp: Option<String>,
@@ -80,8 +83,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         return until_interrupted(detach(&arguments.how)).await;
     }
     keep(&arguments.how, async |native: &Native| {
-        places(&native.at);
+        // Who started it in the background shows the places when it finds them.
         if env::var_os(DETACHED).is_none() {
+            places(&native.at);
             say("everything is up; Ctrl-C stops it");
         }
         std::future::pending().await
@@ -148,8 +152,9 @@ async fn detach(how: &How) -> anyhow::Result<ExitCode> {
         if let Some(status) = child.exit()? {
             bail!("it ended with {status}; all it said is in {}", log.display());
         }
-        if Shop::find(Some(Origin::Native)).await.is_ok() {
+        if let Ok(shop) = Shop::find(Some(Origin::Native)).await {
             child.0 = None;
+            places(&shop.at);
             show("It runs in the background: `cargo saga status` shows it, `cargo saga down` stops it.");
             return Ok(ExitCode::SUCCESS);
         }

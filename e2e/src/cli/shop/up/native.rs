@@ -5,11 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use e2e::shop::{Act, Disturbed, Part, Whereabouts};
 use e2e::stack::{Process, Service};
 use e2e::{Jaeger, Servers};
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use tokio::time::{Instant, sleep};
 
 use crate::cli::say::say;
@@ -85,15 +84,17 @@ impl Native {
                 Ok(())
             }
             (Part::Service(service), act) => {
-                let found = self.processes.iter().find(|(known, _)| *known == service);
-                let (_, process) = found.with_context(|| format!("there is no {}", service.name()))?;
-                match act {
+                // All instances: what is left would do the work.
+                let processes = self.processes.iter().filter(|(known, _)| *known == service);
+                let acts = processes.map(async |(_, process)| match act {
+                    Act::Kill if !process.is_running() => Ok(()),
                     Act::Kill => process.kill().await,
                     Act::Start if process.is_running() => Ok(()),
                     Act::Start => process.restart().await,
                     Act::Freeze => process.pause(),
                     Act::Thaw => process.resume(),
-                }
+                });
+                try_join_all(acts).await.map(drop)
             }
         }
     }
@@ -104,6 +105,7 @@ impl Native {
             let part = Part::Service(*service);
             self.keep_up(
                 part,
+                process.name(),
                 async || process.exit().is_some(),
                 async || match process.is_running() {
                     true => Ok(()),
@@ -114,8 +116,13 @@ impl Native {
         let Servers { postgres, broker, .. } = &self.servers;
         tokio::join!(
             join_all(services),
-            self.keep_up(Part::Postgres, async || postgres.has_ended().await, async || postgres.start().await),
-            self.keep_up(Part::Rabbitmq, async || broker.has_ended().await, async || broker.start().await),
+            self.keep_up(
+                Part::Postgres,
+                "postgres",
+                async || postgres.has_ended().await,
+                async || postgres.start().await
+            ),
+            self.keep_up(Part::Rabbitmq, "rabbitmq", async || broker.has_ended().await, async || broker.start().await),
             self.tell_of_jaeger(),
         );
     }
@@ -124,6 +131,7 @@ impl Native {
     async fn keep_up(
         &self,
         part: Part,
+        name: &str,
         mut has_died: impl AsyncFnMut() -> bool,
         mut start: impl AsyncFnMut() -> anyhow::Result<()>,
     ) {
@@ -137,7 +145,7 @@ impl Native {
             if begin.elapsed() > STABLE {
                 pause = FIRST_PAUSE;
             }
-            say(format!("{part} died and is started again in {} s", pause.as_secs()));
+            say(format!("{name} died and is started again in {} s", pause.as_secs()));
             loop {
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -148,10 +156,10 @@ impl Native {
                 begin = Instant::now();
                 match start().await {
                     Ok(()) => {
-                        say(format!("{part} is ready again"));
+                        say(format!("{name} is ready again"));
                         break;
                     }
-                    Err(error) => say(format!("{error:#}; {part} is tried again in {} s", pause.as_secs())),
+                    Err(error) => say(format!("{error:#}; {name} is tried again in {} s", pause.as_secs())),
                 }
             }
         }

@@ -1,12 +1,13 @@
 //! Brings the shop up: servers, tables, Jaeger and services, in the right order.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use e2e::servers::{Coordinates, migrate};
-use e2e::shop::{Origin, Whereabouts, native};
+use e2e::shop::{Listeners, Origin, Whereabouts, native};
 use e2e::stack::vhost::Vhost;
 use e2e::stack::{Process, Recipe, Service, Surroundings, programs};
 use e2e::{Jaeger, Servers, jaeger};
@@ -22,6 +23,8 @@ use crate::cli::say::{say, timed};
 const NAME: &str = "saga";
 /// How often a start looks for other ports.
 const TRIES: usize = 3;
+/// A free port of this machine.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// A log of so many bytes is put aside.
 const LONG_LOG: u64 = 32 << 20;
 
@@ -84,8 +87,12 @@ async fn start_on(
     let jaeger = start_jaeger(program, ports, &coordinates.directory).await?;
     let otlp = jaeger.as_ref().map(Jaeger::endpoint).or_else(|| how.otlp.clone());
     let at = whereabouts(coordinates, ports, jaeger.as_ref());
-    let recipes = recipes(coordinates, &at, otlp.as_deref(), how.release)?;
-    let processes = timed("all five services are ready", async {
+    let recipes = recipes(coordinates, &at, otlp.as_deref(), how)?;
+    let what = match how.replicas {
+        1 => "all five services are ready".to_owned(),
+        count => format!("all five services are ready, four of them {count} times"),
+    };
+    let processes = timed(what, async {
         try_join_all(
             recipes
                 .into_iter()
@@ -123,14 +130,14 @@ fn recipes(
     coordinates: &Coordinates,
     at: &Whereabouts,
     otlp: Option<&str>,
-    release: bool,
+    how: &How,
 ) -> anyhow::Result<Vec<(Service, Recipe)>> {
     let directory = coordinates.directory.join("services");
     fs::create_dir_all(&directory)?;
     put_aside_long_logs(&directory)?;
     let built = programs()?;
     let target = built.parent().context("the target directory")?;
-    let programs = target.join(if release { "release" } else { "debug" });
+    let programs = target.join(if how.release { "release" } else { "debug" });
     let listeners = |service: Service| at.services.get(&service).with_context(|| format!("no {}", service.name()));
     let surroundings = Surroundings {
         coordinates,
@@ -143,8 +150,12 @@ fn recipes(
         sandbox: Some(format!("http://{}", listeners(Service::Sandbox)?.http)),
         ops: at.services.iter().map(|(service, listeners)| (*service, listeners.ops)).collect(),
     };
-    let recipe = |service: Service| {
-        let listeners = listeners(service)?;
+    let recipe = |service: Service, number: u8| {
+        let listeners = match number {
+            1 => *listeners(service)?,
+            // Whatever is free: nobody has to know where the others are.
+            _ => Listeners { http: ANY, ops: ANY },
+        };
         let program = programs.join(service.name());
         if !program.is_file() {
             bail!("{} is not built: leave out --no-build", program.display());
@@ -154,7 +165,7 @@ fn recipes(
             environment.insert("JAEGER_UI_URL".to_owned(), page.clone());
         }
         anyhow::Ok(Recipe {
-            name: service.name().to_owned(),
+            name: if number == 1 { service.name().to_owned() } else { format!("{}-{number}", service.name()) },
             program,
             arguments: Vec::new(),
             environment,
@@ -163,7 +174,11 @@ fn recipes(
             ops_token: at.ops_token.clone(),
         })
     };
-    Service::ALL.into_iter().map(|service| Ok((service, recipe(service)?))).collect()
+    let instances = Service::ALL.into_iter().flat_map(|service| {
+        let count = if service.has_broker() { how.replicas } else { 1 };
+        (1..=count).map(move |number| (service, number))
+    });
+    instances.map(|(service, number)| Ok((service, recipe(service, number)?))).collect()
 }
 
 /// Every start goes on in the logs of the last time. One that has become long is kept until the next such start.
