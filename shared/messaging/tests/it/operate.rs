@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use lapin::options::QueueDeleteOptions;
 use messaging::operate::look::{Kept, Sent, list_kept, list_pending, list_published, show};
 use messaging::operate::{Act, MOST, Outcome, kept, pending, replay};
 use messaging::{ConsumerSettings, Failure, Queue};
 use sqlx::PgConnection;
 
-use crate::support::{COMMANDS, Loop, Script, Site, WORK, Wire, command, quick, quick_relay};
+use crate::support::{COMMANDS, Loop, Script, Site, WORK, Wire, command, eventually, quick, quick_relay};
 
 const WINDOW: Duration = Duration::from_secs(10 * 86_400);
 const ORDERED: Queue = Queue { single_active_consumer: true, ..WORK };
@@ -82,25 +83,32 @@ async fn a_parked_message_is_taken_up_again_after_a_dry_run_and_only_once() -> a
 async fn a_message_that_runs_is_left_alone() -> anyhow::Result<()> {
     let site = Site::open().await?;
     let wire = Wire::open(&site).await?;
-    let (script, gate) = crate::support::gated();
-    let script = script.failing(|delivery| match delivery.attempt.number {
-        1 => Err(Failure::transient("test", "once more")),
-        _ => Ok(()),
+    let (is_held, runs) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    let (held, running) = (is_held.clone(), runs.clone());
+    let script = Script::new().policy(quick()).preparing(move |delivery| {
+        let (is_first, held, running) = (delivery.attempt.number == 1, held.clone(), running.clone());
+        async move {
+            if is_first {
+                return Err(Failure::transient("test", "once more"));
+            }
+            running.store(true, Ordering::Relaxed);
+            while held.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        }
+        .boxed()
     });
-    let consumer = site.consumer(WORK, script.policy(quick()));
+    let consumer = site.consumer(WORK, script);
     wire.send("a", "x").await?;
-    gate.waiting(1).await?;
-    gate.open();
-    site.counted("inbox where attempts = 1 and status = 'retrying'", 1).await?;
-    gate.close();
-    site.counted("inbox where attempts = 2 and unfinished = 1", 1).await?;
+    eventually("the second attempt runs", async || Ok(runs.load(Ordering::Relaxed)), |runs| *runs).await?;
     let mut connection = site.connection().await?;
     let all = Kept { statuses: vec!["retrying".to_owned()], ..Kept::default() };
     for verb in [kept::Verb::Skip, kept::Verb::Discard, kept::Verb::Retry] {
         let outcome = on_kept(&mut connection, verb, &all, &by("impatient")).await?;
         assert!(outcome.changed.is_empty() && outcome.unchanged[0].why.contains("runs just now"), "{outcome:?}");
     }
-    gate.open();
+    is_held.store(false, Ordering::Relaxed);
     site.counted("effects where attempt = 2", 1).await?;
     assert_eq!(site.count("operator_actions").await?, 0);
     consumer.stop().await
