@@ -185,7 +185,7 @@ impl Shop {
     }
 
     async fn switch(&self, method: Method, name: &str, setting: Option<Value>) -> anyhow::Result<()> {
-        let mut request = self.client(Service::Sandbox)?.request(method, &format!("/switches/{name}"));
+        let mut request = self.client(Service::Sandbox)?.ops_request(method, &format!("/ops/switches/{name}"));
         if let Some(setting) = setting {
             request = request.json(&setting);
         }
@@ -224,12 +224,25 @@ impl Shop {
         Ok(disturbed)
     }
 
+    /// All switches, and how those are set that are on, as the sandbox tells its operators.
+    ///
+    /// # Errors
+    /// The sandbox does not answer.
+    pub async fn switches(&self) -> anyhow::Result<Value> {
+        let answer =
+            self.client(Service::Sandbox)?.ops_get("/ops/switches").await.context("sandbox does not answer")?;
+        if answer.status >= 300 {
+            bail!("sandbox does not tell its switches: {}", problem(&answer));
+        }
+        Ok(answer.body)
+    }
+
     /// The switches that are on.
     ///
     /// # Errors
     /// The sandbox does not answer.
     pub async fn switched_on(&self) -> anyhow::Result<Vec<String>> {
-        let all = self.get(Service::Sandbox, "/switches").await?.body;
+        let all = self.switches().await?;
         let on = all["switches"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(on.iter().filter_map(|switch| switch["name"].as_str().map(str::to_owned)).collect())
     }

@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
 
 /// How a switch is set now, if it is on.
 async fn before(shop: &Shop, name: &str) -> anyhow::Result<Option<damage::Before>> {
-    let all = shop.get(Service::Sandbox, "/switches").await?.body;
+    let all = shop.switches().await?;
     let on = all["switches"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = on.iter().find(|switch| switch["name"] == name);
     Ok(found.map(|switch| damage::Before {

@@ -4,6 +4,7 @@
 mod alerts;
 mod audit;
 mod cli;
+mod compose;
 mod context;
 mod drill;
 mod edge;
@@ -35,6 +36,7 @@ mod jaeger;
 mod orphan;
 mod otlp;
 mod proxy;
+mod security;
 mod stack;
 mod stranger;
 mod vhost;

@@ -67,7 +67,7 @@ async fn what_a_scenario_broke_is_whole_again_when_it_fails() -> anyhow::Result<
     let shop = shop_of(&stack)?;
     let failed = Runner::new(&shop).run(&scenario, drop).await.unwrap_err().to_string();
     assert!(failed.contains("retry"), "nobody was asked whose payment could be retried: {failed}");
-    let switches = stack.sandbox().get("/switches").await?;
+    let switches = stack.sandbox().client()?.ops_get("/ops/switches").await?;
     assert_eq!(switches.body["switches"].as_array().map(Vec::len), Some(0), "{}", switches.text);
     let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
     comes_to(&stack, &placed, "completed").await?;

@@ -89,7 +89,8 @@ pub(crate) fn step<'a>(order: &'a Value, step: &str, direction: &str) -> &'a Val
 /// Sets a switch of the sandbox.
 pub(crate) async fn switch(stack: &Stack, name: &str, rate: f64) -> anyhow::Result<()> {
     let client = stack.sandbox().client()?;
-    let request = client.request(Method::PUT, &format!("/switches/{name}")).json(&json!({"rate": rate, "seed": 1}));
+    let request =
+        client.ops_request(Method::PUT, &format!("/ops/switches/{name}")).json(&json!({"rate": rate, "seed": 1}));
     let answer = e2e::stack::client::send(request).await?;
     ensure!(answer.status < 300, "switch {name}: {} {}", answer.status, answer.text);
     Ok(())

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 const REQUESTS: i64 = 24;
 const SEED: i64 = 7;
-const SLOWER: Duration = Duration::from_millis(150);
+const SLOWER: Duration = Duration::from_millis(750);
 
 /// One way of failing, and how it looks from outside.
 struct Case {
@@ -88,7 +88,7 @@ async fn a_switch_strikes_those_requests_that_its_rate_and_seed_say_and_no_other
 }
 
 async fn set(sandbox: &Process, method: Method, switch: &str, setting: &Value) -> anyhow::Result<()> {
-    let mut request = sandbox.client()?.request(method.clone(), &format!("/switches/{switch}"));
+    let mut request = sandbox.client()?.ops_request(method.clone(), &format!("/ops/switches/{switch}"));
     if method == Method::PUT {
         request = request.json(setting);
     }

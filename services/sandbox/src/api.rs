@@ -1,8 +1,9 @@
 //! The third parties over HTTP: what they offer to the shop, and what a test asks of them. There is no login: they
-//! listen where only the demo can reach them.
+//! listen where only the demo can reach them. Faults are switched on by operators only.
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::http::StatusCode;
 use chassis::Problem;
 use tracing::Span;
@@ -34,12 +35,12 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn routes(self) -> OpenApiRouter {
-        OpenApiRouter::new()
-            .merge(provider::routes())
-            .merge(carrier::routes())
-            .merge(ledger::routes())
-            .merge(switches::routes())
-            .with_state(self)
+        OpenApiRouter::new().merge(provider::routes()).merge(carrier::routes()).merge(ledger::routes()).with_state(self)
+    }
+
+    /// The routes for operators.
+    pub(crate) fn verbs(self) -> Router {
+        switches::verbs().with_state(self)
     }
 
     /// Lets the switches have their way with a request: some end here, some wait.

@@ -48,5 +48,5 @@ pub fn start(settings: &Settings, base: Base) -> Result<Service, Failure> {
         let pulse = pulse.clone();
         |stop| late::run(desk, pulse, stop)
     };
-    Ok(Service::new(base).routes(api.routes()).task(pulse, late))
+    Ok(Service::new(base).routes(api.clone().routes()).ops(api.verbs()).task(pulse, late))
 }

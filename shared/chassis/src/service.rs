@@ -205,11 +205,17 @@ async fn drain(servers: JoinSet<()>, fronts: [&Front; 2], running: Running) {
 
 fn token(base: &Base) -> Result<Token, Failure> {
     let token = base.settings.ops_token()?;
-    match token.as_deref() {
-        None => tracing::warn!("OPS_TOKEN is not set: /ops is closed"),
-        Some(token) if token.starts_with(DEMO) => tracing::warn!("OPS_TOKEN is the demo's: do not use it elsewhere"),
-        Some(_) => {}
+    let why = match token.as_deref() {
+        None => "OPS_TOKEN and OPS_TOKEN_FILE are missing",
+        Some(token) if token.starts_with(DEMO) => "OPS_TOKEN is one that everybody knows",
+        Some(_) => return Ok(Token::new(token.as_deref())),
+    };
+    if base.settings.saga_demo == Switch::Off {
+        let context =
+            format!("{why}: set one that only operators know, or SAGA_DEMO=on where nobody else can reach it");
+        return Err(Failure::permanent("settings.ops_token", context));
     }
+    tracing::warn!("{why}: for a demo only");
     Ok(Token::new(token.as_deref()))
 }
 

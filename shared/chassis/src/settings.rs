@@ -97,13 +97,18 @@ pub struct Common {
     #[arg(long, env, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub ops_address: SocketAddr,
 
-    /// The bearer token for /ops; without one /ops is closed
+    /// The bearer token for /ops
     #[arg(long, env, hide_env_values = true, value_name = "TOKEN")]
     ops_token: Option<String>,
 
     /// A file that holds the token
     #[arg(long, env, value_name = "FILE")]
     ops_token_file: Option<PathBuf>,
+
+    /// Whether this is a demo that nobody else can reach: only there may the operators' token be missing, or one that
+    /// everybody knows
+    #[arg(long, env, value_name = "SWITCH", default_value = "off")]
+    pub saga_demo: Switch,
 
     /// Requests that run at once; more are answered 503
     #[arg(long, env, value_name = "NUMBER", default_value_t = 512)]

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use e2e::Shop;
-use e2e::stack::Service;
 use serde_json::Value;
 
 use super::show::{QUIET, TITLE, columns, show, show_json, styled};
@@ -76,7 +75,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 }
 
 async fn list(shop: &Shop) -> anyhow::Result<Value> {
-    Ok(shop.get(Service::Sandbox, "/switches").await?.body)
+    shop.switches().await
 }
 
 fn names(all: &Value) -> Vec<String> {

@@ -1,13 +1,12 @@
-//! The switches: faults for a share of all requests, while everything runs.
+//! The switches: faults for a share of all requests, while everything runs. For operators only, with their token.
 
+use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::routing::{get, put};
 use chassis::{Json, Path, Problem};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::Api;
 use crate::store::switches;
@@ -17,7 +16,7 @@ use crate::switch::{Met, SWITCHES};
 const LONGEST_DELAY_MS: i32 = 60_000;
 
 /// How a switch works.
-#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[derive(Debug, Deserialize, Validate)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Setting {
     /// The share of requests that it strikes, 0 to 1; all if not said.
@@ -43,7 +42,7 @@ fn first_seed() -> i64 {
 }
 
 /// A switch that is on.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SwitchBody {
     name: String,
@@ -54,19 +53,18 @@ struct SwitchBody {
     met: i64,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize)]
 struct SwitchesBody {
     switches: Vec<SwitchBody>,
     /// All that can be switched on.
     names: Vec<&'static str>,
 }
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(set, remove))
+pub(super) fn verbs() -> Router<Api> {
+    Router::new().route("/switches", get(list)).route("/switches/{name}", put(set).delete(remove))
 }
 
 /// What is switched on.
-#[utoipa::path(get, path = "/switches", responses((status = 200, body = SwitchesBody)))]
 async fn list(State(api): State<Api>) -> Result<Json<SwitchesBody>, Problem> {
     let all = switches::list(&mut *api.desk.pool.acquire().await?).await?;
     let switches = all.into_iter().map(SwitchBody::from).collect();
@@ -74,10 +72,6 @@ async fn list(State(api): State<Api>) -> Result<Json<SwitchesBody>, Problem> {
 }
 
 /// Switch on. What was counted begins anew.
-#[utoipa::path(
-    put, path = "/switches/{name}", params(("name" = String, Path)), request_body = Setting,
-    responses((status = 200, body = SwitchBody), (status = 404))
-)]
 async fn set(
     State(api): State<Api>,
     Path(name): Path<String>,
@@ -91,10 +85,6 @@ async fn set(
 }
 
 /// Switch off.
-#[utoipa::path(
-    delete, path = "/switches/{name}", params(("name" = String, Path)),
-    responses((status = 204), (status = 404))
-)]
 async fn remove(State(api): State<Api>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
     let name = known(&name)?;
     switches::remove(&mut *api.desk.pool.acquire().await?, name).await?;
