@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use e2e::{Service, Settings, Stack, State, eventually};
+use futures::future::{join, join_all};
 use serde_json::{Value, json};
 
 use crate::messages::published;
@@ -114,5 +115,33 @@ async fn what_came_again_or_too_late_and_what_people_did_is_told() -> anyhow::Re
     assert_eq!(detail("operator", "settle"), Some("payment, by ada: the provider was called"), "{told}");
     let traces = rows(&told, "traces");
     assert_eq!((traces.len(), &traces[0]["traceId"]), (2, &json!(placed.trace)), "the operator's is another: {told}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn timelines_that_wait_for_a_silent_service_leave_orders_their_connections() -> anyhow::Result<()> {
+    let stack = Stack::start(patient()).await?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    // Whoever asks waits for it, seconds long.
+    stack.payment().pause()?;
+    let path = format!("/orders/{}/timeline", placed.order);
+    let asked = join_all((0..40).map(|_| stack.order().get(&path)));
+    let ordered = async {
+        let mut accepted = 0;
+        for _ in 0..10 {
+            place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
+            accepted += 1;
+        }
+        anyhow::Ok(accepted)
+    };
+    let (answers, ordered) = join(asked, ordered).await;
+    assert_eq!(ordered?, 10);
+    let answers = answers.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let refused = answers.iter().filter(|answer| answer.status == 503);
+    assert!(refused.clone().all(|answer| answer.body["code"] == "overloaded" && answer.headers.contains_key("retry-after")));
+    let told = answers.iter().filter(|answer| answer.status == 200).count();
+    assert_eq!((refused.count(), told), (40 - 8, 8), "eight at once");
+    stack.payment().resume()?;
     Ok(())
 }

@@ -240,3 +240,37 @@ async fn a_service_that_is_to_end_waits_for_no_idle_or_half_sent_request() -> an
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn health_and_figures_are_told_while_every_connection_for_requests_is_busy() -> anyhow::Result<()> {
+    let stack = Stack::start(Settings::default()).await?;
+    let placed = place(&stack, &order("KEYBOARD", 1, "pm_ok", "standard")).await?;
+    comes_to(&stack, &placed, "completed").await?;
+    // Requests hold a connection each until their lock is given up.
+    let mut holder = stack.database.pool().begin().await?;
+    sqlx::query("lock table orders.orders in access exclusive mode").execute(&mut *holder).await?;
+    let client = stack.order().client()?;
+    let path = format!("/orders/{}", placed.order);
+    let requests = (0..12).map(|_| client.get(&path));
+    let busy = futures::future::join_all(requests);
+    let asked = async {
+        eventually(SOON, "all connections are busy", async || {
+            let waiting = "select count(*) from pg_stat_activity where datname = current_database()
+                           and usename = 'orders_service' and wait_event_type = 'Lock'";
+            let waiting = stack.database.value(waiting).await?;
+            Ok(if waiting.as_i64() >= Some(6) { State::Reached(()) } else { State::pending(waiting) })
+        })
+        .await?;
+        let ready = client.ops_get("/health/ready").await?;
+        let figures = client.ops_get("/metrics").await?;
+        holder.rollback().await?;
+        anyhow::Ok((ready, figures))
+    };
+    let (answers, asked) = futures::future::join(busy, asked).await;
+    let (ready, figures) = asked?;
+    assert_eq!((ready.status, &ready.body["database"]), (200, &json!("up")), "{}", ready.text);
+    assert!(value(&figures.text, &["outbox_pending"]).is_some(), "{}", figures.text);
+    let answers = answers.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)), "{answers:?}");
+    Ok(())
+}

@@ -67,3 +67,17 @@ async fn a_story_has_what_was_written_before_and_after_it_was_published() -> any
     assert_eq!((story::find_saga(&mut connection, Uuid::now_v7()).await?, wire.depth("work").await?), (None, 1));
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_story_of_a_saga_that_is_flooded_is_bounded() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let saga = Uuid::now_v7();
+    site.execute(&format!(
+        "insert into inbox (consumer, message_id, key, message_type)
+         select 'work', n::text, '{saga}', 'NoteWritten' from generate_series(1, 1500) as n"
+    ))
+    .await?;
+    let told = story::read(&mut site.connection().await?, saga).await?;
+    assert_eq!((told.inbox.len(), told.inbox[0].message_id.as_str()), (1_000, "1"), "the oldest first");
+    Ok(())
+}
