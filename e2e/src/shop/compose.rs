@@ -75,9 +75,9 @@ fn whereabouts(config: &Value, file: &Path) -> anyhow::Result<Whereabouts> {
     let address =
         |service: &str, target: u16| anyhow::Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port(service, target)?)));
     let mut services = BTreeMap::new();
-    for service in Service::ALL {
-        let name = service.name();
-        services.insert(service, Listeners { http: address(name, 8000)?, ops: address(name, 9000)? });
+    for (service, number) in AT_THE_GATE {
+        services
+            .insert(service, Listeners { http: address("gate", 8000 + number)?, ops: address("gate", 9000 + number)? });
     }
     let variable = |service: &str, name: &str| {
         let value = config["services"][service]["environment"][name].as_str();
@@ -103,12 +103,21 @@ fn whereabouts(config: &Value, file: &Path) -> anyhow::Result<Whereabouts> {
     })
 }
 
-/// The port on this machine that leads to a container's; of a range, the first instance's.
+/// The services behind the gate, by the last digit of their ports.
+const AT_THE_GATE: [(Service, u16); 5] = [
+    (Service::Order, 1),
+    (Service::Payment, 2),
+    (Service::Inventory, 3),
+    (Service::Shipping, 4),
+    (Service::Sandbox, 5),
+];
+
+/// The port on this machine that leads to a container's.
 fn published(config: &Value, service: &str, target: u16) -> anyhow::Result<u16> {
     let ports = config["services"][service]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = ports.iter().find(|port| port["target"] == target).map(|port| &port["published"]);
     let number = match found {
-        Some(Value::String(text)) => text.split('-').next().and_then(|first| first.parse().ok()),
+        Some(Value::String(text)) => text.parse().ok(),
         Some(Value::Number(number)) => number.as_u64().and_then(|number| u16::try_from(number).ok()),
         _ => None,
     };
@@ -198,9 +207,7 @@ mod tests {
     #[test]
     fn a_published_port_is_found_whether_it_is_text_or_number() {
         let config = json!({"services": {"order": {"ports": [
-            {"target": 8000, "published": "18001"}, {"target": 9000, "published": 19001}]},
-            "payment": {"ports": [{"target": 8000, "published": "8002-8080"}]}}});
-        assert_eq!(published(&config, "payment", 8000).unwrap(), 8002);
+            {"target": 8000, "published": "18001"}, {"target": 9000, "published": 19001}]}}});
         assert_eq!(published(&config, "order", 8000).unwrap(), 18001);
         assert_eq!(published(&config, "order", 9000).unwrap(), 19001);
         assert!(published(&config, "order", 5432).is_err());

@@ -70,6 +70,8 @@ fn every_port_is_on_loopback_and_can_be_set() -> anyhow::Result<()> {
 fn every_service_is_asked_for_its_health_and_has_time_to_finish() -> anyhow::Result<()> {
     let file = file()?;
     for (name, service) in services(&file)?.into_iter().filter(|(_, service)| is_ours(service)) {
+        let is_scalable = Service::ALL.into_iter().any(|one| one.name() == name);
+        assert!(!is_scalable || service["ports"].is_null(), "{name}: a port of its own cannot be had twice");
         let grace = service["stop_grace_period"].as_str().and_then(|grace| grace.strip_suffix('s'));
         let grace: u32 = grace.context("a grace period in seconds")?.parse()?;
         assert!(grace > 20, "{name}: a service finishes within 20 s");

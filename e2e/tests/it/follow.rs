@@ -139,7 +139,9 @@ async fn timelines_that_wait_for_a_silent_service_leave_orders_their_connections
     assert_eq!(ordered?, 10);
     let answers = answers.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let refused = answers.iter().filter(|answer| answer.status == 503);
-    assert!(refused.clone().all(|answer| answer.body["code"] == "overloaded" && answer.headers.contains_key("retry-after")));
+    assert!(
+        refused.clone().all(|answer| answer.body["code"] == "overloaded" && answer.headers.contains_key("retry-after"))
+    );
     let told = answers.iter().filter(|answer| answer.status == 200).count();
     assert_eq!((refused.count(), told), (40 - 8, 8), "eight at once");
     stack.payment().resume()?;
