@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use chassis::{Json, Path, Problem, Query};
 use contracts::step::{Direction, Step};
 use garde::Validate;
-use messaging::Cause;
+use messaging::{Cause, hold};
 use opentelemetry::trace::TraceContextExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -200,8 +200,10 @@ async fn perform(api: &Api, id: Uuid, act: Act, verb: &str, event: Event) -> Res
     let outcome = json!({"step": at.name(), "command": acted.command, "event": acted.event, "status": acted.status});
     let actor = act.actor.as_deref().unwrap_or("operator");
     actions::insert(&mut transaction, actor, verb, id, &act.reason, &outcome).await?;
+    hold::point("operator.before_commit").await;
     // A crash before this line leaves the saga waiting; after it, act and command are both there.
     transaction.commit().await?;
+    hold::point("operator.committed").await;
     api.poke.poke();
     // Who and why stand in the table, behind the token: people write names there.
     tracing::warn!(step.name = at.name(), status = acted.status, "an operator chose to {verb} the undo");
