@@ -18,6 +18,7 @@ mod races;
 mod readme;
 mod saga;
 mod scenarios;
+mod seams;
 mod shop;
 mod surface;
 mod switches;
