@@ -26,12 +26,13 @@ use table::{How, SEAMS};
 /// Shops in which orders pass side by side.
 const SHOPS: usize = 3;
 
-/// Shipping gives up after one attempt, so that undos come soon; payment outlasts the death of its provider.
+/// The carrier soon says that it has no answer, and shipping asks it once, so undos come soon also on a slow machine;
+/// payment outlasts the death of its provider.
 fn settings() -> Settings {
     patient()
         .set(Service::Payment, "CALL_ATTEMPTS", "20")
         .set(Service::Shipping, "CALL_ATTEMPTS", "1")
-        .set(Service::Shipping, "CALL_TIMEOUT_MS", "1500")
+        .set(Service::Sandbox, "TIMEOUT_MS", "300")
         .set(Service::Sandbox, "LATE_MS", "4000")
 }
 
