@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::ensure;
 use e2e::{Action, Service, Stack, State, eventually};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -84,6 +85,10 @@ pub(crate) async fn pass(stack: &Stack, (seam, direction, crew): Passage) -> any
         Ok(turned[0].clone())
     };
     let effects = effects(stack).await?;
+    let mut done = BTreeMap::new();
+    for service in crew.iter().filter(|service| service.has_broker()) {
+        done.insert(*service, self::done(stack, *service).await?);
+    }
     let dying = crew.iter().map(async |service| {
         if seam.how == How::Redelivered {
             dies(stack, *service, BEFORE).await?;
@@ -95,6 +100,9 @@ pub(crate) async fn pass(stack: &Stack, (seam, direction, crew): Passage) -> any
             dies(stack, *service, seam.point).await?;
         }
         let had_effect = self::effects(stack).await? - effects;
+        if let Some(done) = done.get(service) {
+            is_as_told(stack, seam, *service, self::done(stack, *service).await? - done).await?;
+        }
         let held = locks.borrow_mut().remove(service);
         drop(held);
         rises(stack, *service).await?;
@@ -114,6 +122,33 @@ pub(crate) async fn pass(stack: &Stack, (seam, direction, crew): Passage) -> any
     }
     books_balance(stack).await?;
     Ok(deaths)
+}
+
+/// How many messages a service has done.
+async fn done(stack: &Stack, service: Service) -> anyhow::Result<i64> {
+    let done = format!("select count(*) from {}.inbox where status = 'done'", service.schema());
+    Ok(stack.database.value(&done).await?.as_i64().unwrap_or_default())
+}
+
+/// While the service is dead: what its row says has not happened has not. A message that left the outbox too early, or
+/// one that was remembered too late, could come to its right end by luck.
+async fn is_as_told(stack: &Stack, seam: &Seam, service: Service, done: i64) -> anyhow::Result<()> {
+    let waiting = format!("select count(*) > 0 from {}.outbox", service.schema());
+    let waits = stack.database.value(&waiting).await? == json!(true);
+    let (point, service) = (seam.point, service.name());
+    match point {
+        "relay.read" | "relay.published" | "relay.confirmed" => {
+            ensure!(waits, "{service} at {point}: the outbox is empty, and no confirm was looked at");
+        }
+        "consumer.delivered" | "consumer.prepared" | "consumer.remembered" | "consumer.before_commit" => {
+            ensure!(done == 0 || seam.how != How::Order, "{service} at {point}: {done} messages are done already");
+        }
+        "consumer.committed" | "consumer.acked" => {
+            ensure!(done == 1 && (waits || point == "consumer.acked"), "{service} at {point}: {done} done, {waits}");
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Orders whose shipment has failed, and nobody else knows it yet: the order service is frozen.
