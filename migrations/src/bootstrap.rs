@@ -24,13 +24,12 @@ const OLDEST_POSTGRES: i32 = 150_000;
 /// How many sessions the auditor may open: one for each audit, and few people audit at once.
 const AUDITS: u16 = 5;
 
-/// Creates the database if it is missing, then a login role and a schema for each service, and the auditor's role.
+/// Creates a login role and a schema for each service, and the auditor's role.
 ///
 /// # Errors
 /// The server is unreachable or older than PostgreSQL 15, the role may not create databases and roles, or a password
 /// is missing.
-pub async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> anyhow::Result<()> {
-    create_database(database).await?;
+pub(crate) async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> anyhow::Result<()> {
     let mut connection = database.connect().await.context("connecting to the database")?;
     let version: i32 =
         sqlx::query_scalar("select current_setting('server_version_num')::int").fetch_one(&mut connection).await?;
@@ -62,7 +61,8 @@ pub async fn bootstrap(database: &PgConnectOptions, passwords: &Passwords) -> an
     Ok(())
 }
 
-async fn create_database(database: &PgConnectOptions) -> anyhow::Result<()> {
+/// Creates the database if it is missing.
+pub(crate) async fn create_database(database: &PgConnectOptions) -> anyhow::Result<()> {
     let name = database.get_database().unwrap_or("saga");
     let mut server = database.clone().database("postgres").connect().await.context("connecting to the server")?;
     let exists: bool = sqlx::query_scalar("select exists (select 1 from pg_database where datname = $1)")

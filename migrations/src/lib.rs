@@ -5,31 +5,53 @@
 mod bootstrap;
 mod schema;
 
-pub use bootstrap::{Passwords, bootstrap};
+pub use bootstrap::Passwords;
 pub use schema::{AUDITOR, MESSAGING, SCHEMAS, Schema};
 
 use anyhow::Context as _;
 use sqlx::migrate::Migrator;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
+
+use bootstrap::{bootstrap, create_database};
 
 /// Creates the database if it is missing, then roles, schemas and tables.
 ///
 /// # Errors
 /// The database is unreachable, the role may not create what is missing, or a migration fails.
 pub async fn migrate(database: &PgConnectOptions, passwords: &Passwords) -> anyhow::Result<()> {
+    create_database(database).await?;
+    let turn = take_turn(database).await?;
     bootstrap(database, passwords).await?;
     for schema in SCHEMAS {
         apply(database, schema).await.with_context(|| format!("migrating schema {}", schema.name))?;
     }
+    turn.close().await?;
     Ok(())
+}
+
+/// Waits until no other run is at work: rights on a table that somebody else is just making cannot be granted. Nor is
+/// a session at work that a killed run has left behind in the middle of a statement.
+async fn take_turn(database: &PgConnectOptions) -> anyhow::Result<PgConnection> {
+    let mut turn = database.connect().await.context("connecting to the database")?;
+    turn.execute("select pg_advisory_lock(hashtext('saga.migrations'), 1)").await?;
+    turn.execute(
+        "select pg_advisory_lock(hashtext('saga.migrations'), 2), pg_advisory_unlock(hashtext('saga.migrations'), 2)",
+    )
+    .await?;
+    Ok(turn)
 }
 
 /// Applies what is missing in one schema, on a connection of its own: a migration that fails would leave its
 /// advisory lock on a pooled session, and every later run would wait for it.
 async fn apply(database: &PgConnectOptions, schema: &Schema) -> anyhow::Result<()> {
-    let options = database.clone().options([("search_path", schema.name), ("lock_timeout", "60s")]);
+    let options = database.clone().options([
+        ("search_path", schema.name),
+        ("lock_timeout", "60s"),
+        ("client_connection_check_interval", "1s"),
+    ]);
     let mut connection = options.connect().await?;
+    connection.execute("select pg_advisory_lock_shared(hashtext('saga.migrations'), 2)").await?;
     let migrations = schema.sources.iter().flat_map(|source| source.iter().cloned()).collect();
     let migrated = Migrator::with_migrations(migrations).run_direct(None, &mut connection, false).await;
     migrated.map_err(anyhow::Error::from)?;

@@ -83,5 +83,5 @@ pub const INVARIANTS: &[Invariant] = &[
     ),
     elsewhere("I12", "traces", "An order has one trace, through all services, without a missing parent."),
     rows("I13", "evidence", "There are orders: an audit over nothing proves nothing.", include_str!("i13.sql")),
-    elsewhere("I14", "logs", "Each error that a service logs says by a code what it is about."),
+    elsewhere("I14", "logs", "Each error and each warning that a service logs says by a code what it is about."),
 ];

@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
 /// Hold points in every program that has some.
 const FEATURES: [&str; 2] = [
     "--features",
-    "messaging/hold-points,order/hold-points,payment/hold-points,inventory/hold-points,shipping/hold-points",
+    "messaging/hold-points,order/hold-points,payment/hold-points,inventory/hold-points,shipping/hold-points,\
+     sandbox/hold-points",
 ];
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {

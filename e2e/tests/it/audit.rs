@@ -1,18 +1,14 @@
 //! The audit: silent over what really happens; and for each invariant one planted violation, which it finds and no
 //! other.
 
+mod elsewhere;
+
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::rc::Rc;
 
-use anyhow::Context as _;
 use e2e::audit::{INVARIANTS, Report, Sources, Verdict, audit};
-use e2e::{Jaeger, Settings, Shop, Stack, State, eventually};
-use reqwest::Method;
+use e2e::{Settings, Shop, Stack, State, eventually};
 use serde_json::json;
-use sqlx::postgres::PgConnection;
-use sqlx::{Connection as _, Executor as _};
 
 use crate::scenarios::shop_of;
 use crate::shop::{Placed, SOON, comes_to, order, place};
@@ -183,73 +179,4 @@ async fn an_audit_over_nothing_says_that_it_proves_nothing() -> anyhow::Result<(
     let report = audit(&Sources { database: &database, orders: None, shop: None }, Some(SOON)).await?;
     assert_eq!(violated(&report), BTreeSet::from(["I13"]), "{report:#?}");
     Ok(())
-}
-
-#[tokio::test]
-async fn a_strange_queue_a_session_that_stays_and_an_error_without_a_code_are_found() -> anyhow::Result<()> {
-    let stack = Rc::new(Stack::start(Settings::default()).await?);
-    let shop = shop_of(&stack)?;
-    let Orders { shipped, .. } = some_orders(&stack).await?;
-    finds(&shop, &[]).await?;
-
-    let queue = format!("queues/{}/stray", stack.vhost.name());
-    stack.vhost.call(Method::PUT, &queue, Some(json!({"durable": true}))).await?;
-    finds(&shop, &["I8"]).await?;
-    stack.vhost.call(Method::DELETE, &queue, None).await?;
-
-    for left in ["begin; select 1 from sagas", "select pg_advisory_lock(4711)"] {
-        let mut session = PgConnection::connect(&stack.database_url(e2e::Service::Order)).await?;
-        session.execute(left).await?;
-        finds(&shop, &["I11"]).await?;
-        session.close().await?;
-        finds(&shop, &[]).await?;
-    }
-
-    let mut log = OpenOptions::new().append(true).open(stack.directory().join("order.log"))?;
-    let now = time::OffsetDateTime::now_utc().format(&time::format_description::well_known::Rfc3339)?;
-    let at = format!("{}Z", now.get(..23).context("milliseconds")?);
-    let line = format!(
-        r#"{{"timestamp":"{at}","level":"ERROR","errorType":"Technical","orderId":"{}","message":"planted"}}"#,
-        shipped.order
-    );
-    writeln!(log, "{line}")?;
-    let report = finds(&shop, &["I14"]).await?;
-    assert_eq!(named(&report, "I14"), BTreeSet::from([shipped.order]), "{report:#?}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_span_whose_parent_is_missing_is_found() -> anyhow::Result<()> {
-    let site = Stack::start_empty(Settings::default()).await?;
-    let Some(jaeger) = Jaeger::start(site.directory()).await? else {
-        eprintln!("NOT RUN: this machine has no Jaeger; name one with JAEGER or put `jaeger` on the PATH");
-        return Ok(());
-    };
-    let stack = Rc::new(Stack::start(Settings::default().otlp(jaeger.endpoint())).await?);
-    let mut shop = shop_of(&stack)?;
-    shop.at.jaeger = Some(jaeger.page());
-    let Orders { shipped, .. } = some_orders(&stack).await?;
-    eventually(SOON, "the traces are looked at", async || {
-        let report = audit(&Sources::of(&shop), None).await?;
-        if !violated(&report).is_empty() {
-            return Ok(State::Lost(format!("{report:#?}")));
-        }
-        let traces = report.invariants.iter().find(|one| one.id == "I12").and_then(|one| one.note.clone());
-        let is_it = traces.as_deref() == Some("3 traces of the newest orders");
-        Ok(if is_it { State::Reached(()) } else { State::pending(traces) })
-    })
-    .await?;
-
-    let span = json!({"traceId": shipped.trace, "spanId": "00000000000000a1", "parentSpanId": "00000000000000b2",
-                      "name": "planted", "kind": 1, "startTimeUnixNano": "1", "endTimeUnixNano": "2"});
-    let service = json!([{"key": "service.name", "value": {"stringValue": "payment"}}]);
-    let spans = json!({"resourceSpans": [{"resource": {"attributes": service}, "scopeSpans": [{"spans": [span]}]}]});
-    let sent = reqwest::Client::builder().no_proxy().build()?.post(format!("{}/v1/traces", jaeger.endpoint()));
-    sent.json(&spans).send().await?.error_for_status()?;
-    let report = finds(&shop, &["I12"]).await?;
-    assert_eq!(named(&report, "I12"), BTreeSet::from([shipped.order]), "{report:#?}");
-    // Who is killed takes spans along: what was placed before its start is not judged.
-    stack.payment().kill().await?;
-    stack.payment().restart().await?;
-    finds(&shop, &[]).await.map(drop)
 }

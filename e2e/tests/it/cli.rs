@@ -1,6 +1,8 @@
 //! The command line as a person uses it: starts a shop of its own, plays on it, loses its supervisor, and leaves nothing
 //! behind.
 
+mod watching;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -211,6 +213,7 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     let audit = place.saga(&["audit", "--on", "native"])?;
     ended(&audit, 0)?;
     assert!(audit.text.contains("3 completed, 2 compensated"), "{}", audit.text);
+    watching::a_watched_shop_tells_what_begins_and_ends_to_be_violated(&place).await?;
     let drill = place.saga(&["drill", "--on", "native"])?;
     ended(&drill, 0)?;
     let log = drill.text.lines().map(str::trim).find(|line| line.ends_with(".log")).context("where the log is")?;

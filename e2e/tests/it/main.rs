@@ -22,6 +22,7 @@ mod replicas;
 mod retention;
 mod saga;
 mod scenarios;
+mod seams;
 mod shop;
 mod surface;
 mod switches;

@@ -1,4 +1,4 @@
-//! Many at once: the last piece, deadlines that meet answers, processes that die at a seam.
+//! Many at once: the last piece, deadlines that meet answers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::shop::{SOON, books_balance, comes_to, order, patient, place, place_under};
+use crate::shop::{SOON, books_balance, comes_to, order, patient, place};
 use crate::stranger::Stranger;
 
 async fn states(stack: &Stack) -> anyhow::Result<Value> {
@@ -185,61 +185,5 @@ async fn a_deadline_long_after_the_end_changes_nothing() -> anyhow::Result<()> {
     let second = place(&stack, &order("MOUSE", 1, "pm_ok", "standard")).await?;
     comes_to(&stack, &second, "completed").await?;
     comes_to(&stack, &placed, "completed").await?;
-    books_balance(&stack).await
-}
-
-#[tokio::test]
-async fn a_crash_at_any_seam_of_a_consumer_has_one_effect() -> anyhow::Result<()> {
-    let points = ["consumer.remembered", "consumer.before_commit", "consumer.committed"];
-    each_service_dies_at(&points, &order("KEYBOARD", 1, "pm_ok", "standard"), "completed").await
-}
-
-#[tokio::test]
-async fn a_crash_at_any_seam_of_a_relay_loses_nothing() -> anyhow::Result<()> {
-    let points = ["relay.read", "relay.confirmed"];
-    each_service_dies_at(&points, &order("KEYBOARD", 1, "pm_ok", "rejected"), "cancelled").await
-}
-
-/// Each service in turn dies at each point while an order passes, and is started again.
-async fn each_service_dies_at(points: &[&str], body: &Value, end: &str) -> anyhow::Result<()> {
-    let stack = Stack::start(patient()).await?;
-    let mut orders = 0;
-    for point in points {
-        for service in [Service::Payment, Service::Inventory, Service::Shipping, Service::Order] {
-            let process = stack.process(service);
-            process.holds().arm(point, Action::Abort)?;
-            let key = format!("{point}-{}", service.name());
-            // The order service may die before it answers: its client asks again, under the same key.
-            drop(stack.order().post("/orders", body, &key).await);
-            process.holds().wait_reached(point).await?;
-            process.ended().await?;
-            process.holds().release(point)?;
-            process.restart().await?;
-            let placed = place_under(&stack, body, &key).await?;
-            comes_to(&stack, &placed, end).await?;
-            orders += 1;
-        }
-    }
-    assert_eq!(stack.database.value("select count(*) from orders.orders").await?, json!(orders));
-    books_balance(&stack).await
-}
-
-#[tokio::test]
-async fn a_crash_around_the_commit_of_an_order_leaves_all_of_it_or_nothing() -> anyhow::Result<()> {
-    let stack = Stack::start(patient()).await?;
-    let body = order("KEYBOARD", 1, "pm_ok", "standard");
-    for (point, orders) in [("order.before_commit", 0), ("order.committed", 1)] {
-        stack.order().holds().arm(point, Action::Abort)?;
-        let answer = stack.order().post("/orders", &body, point).await;
-        assert!(answer.is_err(), "the process died before it answered");
-        stack.order().ended().await?;
-        stack.order().holds().release(point)?;
-        stack.order().restart().await?;
-        let sql = format!("select count(*) from orders.idempotency_keys where key = '{point}'");
-        assert_eq!(stack.database.value(&sql).await?, json!(orders));
-        let placed = place_under(&stack, &body, point).await?;
-        comes_to(&stack, &placed, "completed").await?;
-    }
-    assert_eq!(stack.database.value("select count(*) from orders.orders").await?, json!(2));
     books_balance(&stack).await
 }

@@ -21,7 +21,7 @@ fn quoted(heading: &str) -> anyhow::Result<Vec<String>> {
 }
 
 /// All Rust sources of the workspace, one after the other.
-fn sources(directory: &Path, text: &mut String) -> anyhow::Result<()> {
+pub(crate) fn sources(directory: &Path, text: &mut String) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)?.flatten() {
         let path = entry.path();
         let name = entry.file_name();

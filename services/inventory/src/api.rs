@@ -6,6 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use chassis::idempotency::{self, Claim, Key, StoredAnswer};
 use chassis::{Json, Path, Problem, Query};
 use garde::Validate;
+use messaging::hold;
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use utoipa::{IntoParams, ToSchema};
@@ -125,8 +126,10 @@ async fn receive(
     let received = stock::receive(&mut transaction, &sku, receipt.quantity).await?.ok_or_else(not_found)?;
     let answer = StoredAnswer::new(StatusCode::OK, None, &body(received))?;
     idempotency::complete(&mut transaction, SCOPE, &key, &answer).await?;
+    hold::point("receipt.before_commit").await;
     // A crash before this line takes nothing in; after it, a repeat with the key gets this answer.
     transaction.commit().await?;
+    hold::point("receipt.committed").await;
     tracing::info!(sku, quantity = receipt.quantity, "stock received");
     Ok(answer.into_response())
 }

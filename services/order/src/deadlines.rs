@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use contracts::step::Direction;
-use messaging::{Cause, Class, Failure, Later, Poke, Pulse, State, TraceContext, supervise};
+use messaging::{Cause, Class, Failure, Later, Poke, Pulse, State, TraceContext, hold, supervise};
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -106,9 +106,10 @@ impl Sweep {
             // Somebody else holds them: an answer that is just being taken, or another sweep.
             return Ok(Duration::from_millis(50));
         }
+        hold::point("deadline.before_commit").await;
         // A crash before this line leaves the deadline overdue; after it, the next command is in the outbox.
         transaction.commit().await?;
-        messaging::hold::point("deadline.committed").await;
+        hold::point("deadline.committed").await;
         self.poke.poke();
         let mut moved = false;
         for act in &acts {
@@ -124,7 +125,7 @@ impl Sweep {
             return Ok(Vec::new());
         }
         let locked = sagas::lock(connection, &ids).await?;
-        messaging::hold::point("deadline.locked").await;
+        hold::point("deadline.locked").await;
         // Read under the lock: an answer between the deadline and now counts.
         let rows = steps::list(connection, &ids).await?;
         let mut acts = Vec::new();

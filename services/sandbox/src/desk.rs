@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chassis::Together;
 use futures::future::join_all;
-use messaging::{Class, Classify as _, Failure};
+use messaging::{Class, Classify as _, Failure, hold};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
@@ -98,7 +98,12 @@ impl Desk {
         let (answer, key) = (outcome.answer, take.key.clone());
         let first = First { key, decision, effect: outcome.effect, subject: subject.clone() };
         let group = |group| keep_first(self.pool.clone(), party, group);
+        hold::point("decision.before_commit").await;
+        // A crash before this statement: the request never was. After it: as in `take`.
         let is_first = self.firsts.of(party).run(first, group).await??;
+        if is_first {
+            hold::point("decision.committed").await;
+        }
         Ok(is_first.then_some(Handled::Answered(answer, subject)))
     }
 
@@ -130,8 +135,10 @@ impl Desk {
                 Handled::Silent
             }
         };
+        hold::point("decision.before_commit").await;
         // A crash before this line: the request never was. After it: the caller's next attempt gets this decision.
         transaction.commit().await?;
+        hold::point("decision.committed").await;
         Ok(handled)
     }
 
@@ -151,8 +158,10 @@ impl Desk {
         {
             decisions::keep(&mut transaction, party, key, decision, outcome.effect, &subject).await?;
         }
+        hold::point("decision.before_commit").await;
         // A crash before this line: the caller cancels again. After it: it gets the same answer.
         transaction.commit().await?;
+        hold::point("decision.committed").await;
         Ok((outcome.answer, subject))
     }
 
@@ -168,8 +177,10 @@ impl Desk {
         let Locked { kept, .. } = decisions::lock(&mut transaction, party, &late.key, 0).await?;
         let behaviour = behaviour(party, take.subject.method.as_deref());
         let (answer, subject) = settle(&mut transaction, party, &take, kept, behaviour).await?;
+        hold::point("late_effect.before_commit").await;
         // A crash before this line: it lands after the restart. After it: it has landed, once.
         transaction.commit().await?;
+        hold::point("late_effect.committed").await;
         let order_id = subject.order_id.unwrap_or_default();
         tracing::info!(
             order.id = order_id,

@@ -221,7 +221,9 @@ impl Relay {
         // No transaction is open while the broker is asked. A crash before the rows are moved sends them again.
         let outcome = publisher.publish(&sorted.publish).await?;
         hold::point("relay.confirmed").await;
-        within(rows::settle(connection, &outcome.taken, self.settings.after_publish)).await?;
+        let settling = within(rows::settle(connection, &outcome.taken, self.settings.after_publish));
+        hold::during("relay.moving", settling).await?;
+        hold::point("relay.moved").await;
         for row in sorted.publish.iter().filter(|row| outcome.taken.contains(&row.id)) {
             term.holds.forget(row);
             record_published(row);

@@ -13,8 +13,6 @@ use super::show::{BAD, GOOD, QUIET, TITLE, WARNING, columns, show, show_json, st
 use super::{Exit, On};
 use crate::cli::say::{patiently, say};
 
-/// How often a watched shop is looked at.
-const WATCH: Duration = Duration::from_secs(10);
 /// Of the violations of an invariant, so many are shown; all are in the JSON.
 const SHOWN: usize = 5;
 
@@ -37,9 +35,13 @@ pub(crate) struct Arguments {
     /// Wait for nothing, and look only at what always holds.
     #[arg(long)]
     now: bool,
-    /// Look every 10 s at what always holds, and show what has changed, until Ctrl-C.
+    /// Look again and again at what always holds, and show what has changed, until Ctrl-C.
     #[arg(long, conflicts_with_all = ["now", "json"])]
     watch: bool,
+    /// Of a watched shop: how many seconds between two looks.
+    #[arg(long, value_name = "SECONDS", requires = "watch", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    every: u64,
     #[command(flatten)]
     on: On,
 }
@@ -48,7 +50,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shop = Shop::find(arguments.on.on).await?;
     let sources = Sources::of(&shop);
     if arguments.watch {
-        return watch(&sources).await;
+        return watch(&sources, Duration::from_secs(arguments.every)).await;
     }
     let patience = (!arguments.now).then_some(PATIENCE);
     let report = patiently("nothing is under way", audit(&sources, patience)).await?;
@@ -116,8 +118,8 @@ fn show_violation(id: &str, violation: &Violation) {
 }
 
 /// Shows what begins to be violated, and what ends to be.
-async fn watch(sources: &Sources<'_>) -> anyhow::Result<ExitCode> {
-    say(format!("looking every {} s at what always holds, until Ctrl-C", WATCH.as_secs()));
+async fn watch(sources: &Sources<'_>, every: Duration) -> anyhow::Result<ExitCode> {
+    say(format!("looking every {} s at what always holds, until Ctrl-C", every.as_secs()));
     let mut known: Vec<(&str, Violation)> = Vec::new();
     loop {
         let report = audit(sources, None).await?;
@@ -132,7 +134,7 @@ async fn watch(sources: &Sources<'_>) -> anyhow::Result<ExitCode> {
             show(format!("{} {} {order} so again: {}", styled(QUIET, clock()), styled(GOOD, id), violation.what));
         }
         known = now;
-        sleep(WATCH).await;
+        sleep(every).await;
     }
 }
 

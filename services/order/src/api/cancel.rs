@@ -4,7 +4,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use chassis::{Json, Path, Problem};
-use messaging::{Cause, TraceContext};
+use messaging::{Cause, TraceContext, hold};
 use opentelemetry::trace::TraceContextExt as _;
 use serde::Serialize;
 use tracing::Span;
@@ -61,8 +61,10 @@ pub(super) async fn cancel(
     };
     let happening = Happening { saga: &saga, event: Event::Cancel, cause, answer: None };
     let became = progress::advance(&mut transaction, &api.deadlines, &rows, vec![happening]).await?;
+    hold::point("cancel.before_commit").await;
     // A crash before this line cancels nothing; after it, the undo is in the outbox.
     transaction.commit().await?;
+    hold::point("cancel.committed").await;
     api.poke.poke();
     let state = match became.first() {
         Some(Became::Moved(transition)) => transition.saga.state,

@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use chassis::{Acting, Json, Path, Problem, Query, printable};
 use contracts::step::{Direction, Step};
 use garde::Validate;
-use messaging::{Cause, operate};
+use messaging::{Cause, hold, operate};
 use opentelemetry::trace::TraceContextExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -232,8 +232,10 @@ async fn perform(
     let outcome = json!({"step": step, "command": acted.command, "event": acted.event, "status": acted.status});
     let entry = operate::Entry { target: id.to_string(), saga_id: Some(id), outcome };
     operate::record(&mut transaction, verb, act, &[entry]).await?;
+    hold::point("operator.before_commit").await;
     // A crash before this line leaves the saga as it was; after it, act and command are both there.
     transaction.commit().await?;
+    hold::point("operator.committed").await;
     api.poke.poke();
     // Who and why stand in the table, behind the token: people write names there.
     tracing::warn!(step.name = step, status = acted.status, "an operator chose to {verb}");

@@ -6,7 +6,7 @@ use std::slice;
 use chassis::idempotency::{self, Claim, Key, StoredAnswer};
 use contracts::command::Line;
 use futures::future::join_all;
-use messaging::{Cause, Class, Failure};
+use messaging::{Cause, Class, Failure, hold};
 use uuid::Uuid;
 
 use super::Api;
@@ -56,6 +56,7 @@ async fn place_alone(api: &Api, wanted: &Wanted) -> Result<Outcome, Failure> {
 }
 
 async fn place_together(api: &Api, wanted: &[Wanted]) -> Result<Vec<Outcome>, Failure> {
+    hold::point("order.received").await;
     let mut transaction = api.pool.begin().await?;
     let skus: Vec<String> = wanted.iter().flat_map(|wanted| &wanted.lines).map(|line| line.sku.clone()).collect();
     let products = orders::list_products(&mut transaction, &skus).await?;
@@ -105,10 +106,10 @@ async fn place_together(api: &Api, wanted: &[Wanted]) -> Result<Vec<Outcome>, Fa
         });
     }
     progress::start(&mut transaction, &api.deadlines, &starts).await?;
-    messaging::hold::point("order.before_commit").await;
+    hold::point("order.before_commit").await;
     // A crash before this line leaves nothing; after it, a repeat with the key gets this answer.
-    transaction.commit().await?;
-    messaging::hold::point("order.committed").await;
+    hold::during("order.committing", transaction.commit()).await?;
+    hold::point("order.committed").await;
     api.poke.poke();
     Ok(outcomes)
 }

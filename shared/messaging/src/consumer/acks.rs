@@ -8,6 +8,7 @@ use lapin::Channel;
 use lapin::options::BasicAckOptions;
 
 use crate::error::Failure;
+use crate::hold;
 
 /// Writing an acknowledgement only takes longer when the connection does not move any more.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -40,7 +41,9 @@ impl Acks {
         let writing = try_join_all(all.map(|(tag, multiple)| channel.basic_ack(tag, BasicAckOptions { multiple })));
         match tokio::time::timeout(DEADLINE, writing).await {
             Ok(written) => {
-                written?;
+                if !written?.is_empty() {
+                    hold::point("consumer.acked").await;
+                }
                 Ok(())
             }
             Err(_) => Err(Failure::unavailable("broker.ack_timeout", "the broker does not take acknowledgements")),

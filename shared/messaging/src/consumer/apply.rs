@@ -128,7 +128,7 @@ async fn transaction<H: Handler>(
     }
     hold::point("consumer.before_commit").await;
     // A crash before this line leaves nothing and the message comes again; after it, the message is known.
-    transaction.commit().await?;
+    hold::during("consumer.committing", transaction.commit()).await?;
     hold::point("consumer.committed").await;
     Ok(())
 }

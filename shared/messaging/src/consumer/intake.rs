@@ -12,6 +12,7 @@ use super::item::{Origin, Ticket, decode};
 use super::pipeline::Pipeline;
 use super::raw::Raw;
 use crate::error::Failure;
+use crate::hold;
 use crate::inbox::{self, Kept};
 use crate::session::within;
 
@@ -24,6 +25,7 @@ pub(super) struct Aside {
 
 impl<H: Handler> Pipeline<H> {
     pub(super) async fn take_in(&mut self, deliveries: Vec<Result<AmqpDelivery, lapin::Error>>) -> Result<(), Failure> {
+        hold::point("consumer.delivered").await;
         self.plans.renew(&mut self.database).await?;
         let mut arrived = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
@@ -108,6 +110,8 @@ impl<H: Handler> Pipeline<H> {
             })
             .collect();
         within(inbox::keep(&mut self.database, self.queue, &kept)).await?;
+        // A crash here delivers them again; they are known by now.
+        hold::point("consumer.set_aside").await;
         for Aside { ticket, status, failure } in &aside {
             count(self.queue, status);
             if let Some(failure) = failure {

@@ -22,6 +22,7 @@ use super::item::{Item, Origin, Prepared, Ticket, Tried};
 use super::slots::Slots;
 use super::{Consumer, ConsumerSettings};
 use crate::error::{Class, Failure};
+use crate::hold;
 use crate::pace::Pace;
 use crate::relay::Poke;
 use crate::session::{Plans, Session};
@@ -277,9 +278,12 @@ async fn prepare<H: Handler>(handler: Arc<H>, item: Item<H::Message>, wait: Dura
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
+    hold::point_of("consumer.preparing", &item.ticket.raw.key).await;
     let span = item.delivery.span().clone();
     let preparing = AssertUnwindSafe(handler.prepare(&item.delivery).instrument(span)).catch_unwind().await;
     let result = preparing.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+    // A crash here has asked a third party: the next attempt asks under the same key.
+    hold::point("consumer.prepared").await;
     (item, result)
 }
 

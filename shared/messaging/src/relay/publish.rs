@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::{MaybeDone, join_all, maybe_done};
@@ -16,6 +17,7 @@ use super::rows::Row;
 use super::span::{BatchSpan, PublishSpan};
 use super::wire;
 use crate::error::Failure;
+use crate::hold;
 use crate::topology::{Exchange, declare_exchange};
 
 /// After so many batches in a row without all confirms in time somebody else shall try.
@@ -229,8 +231,20 @@ async fn confirm_all(
     let Ok(written) = timeout_at(deadline.into(), writing).await else {
         return rows.iter().map(|_| Confirm::Late(None)).collect();
     };
-    let mut confirming: Vec<_> =
-        written.into_iter().map(|written| Box::pin(maybe_done(async { written?.await }))).collect();
+    hold::point("relay.published").await;
+    let confirmed = &AtomicUsize::new(0);
+    let mut confirming: Vec<_> = written
+        .into_iter()
+        .map(|written| {
+            Box::pin(maybe_done(async move {
+                let confirm = written?.await;
+                if confirmed.fetch_add(1, Ordering::Relaxed) + 1 < rows.len() {
+                    hold::point("relay.some_confirmed").await;
+                }
+                confirm
+            }))
+        })
+        .collect();
     let all = timeout_at(deadline.into(), join_all(confirming.iter_mut().map(|confirm| confirm.as_mut()))).await;
     if all.is_err() {
         poll_once(&mut confirming).await;
