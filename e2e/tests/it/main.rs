@@ -3,8 +3,10 @@
 // The saga.
 mod alerts;
 mod audit;
+mod chaos;
 mod cli;
 mod context;
+mod degradation;
 mod drill;
 mod edge;
 mod figures;
