@@ -88,7 +88,14 @@ impl Hand<'_> {
                 let line = self.world.line(service, server)?;
                 let before = line.disturbed();
                 line.swallow();
-                let seen = self.traffic(lasts, || line.disturbed() - before, "pieces held back").await;
+                let seen = self.traffic(lasts, || line.disturbed() - before, "pieces swallowed").await;
+                // What was held back is lost with its connections: passed on in the end, it would only be late.
+                line.cut();
+                eventually(SEEN_WITHIN, "its connections are gone", async || {
+                    let open = line.open();
+                    Ok(if open == 0 { State::Reached(()) } else { State::pending(open) })
+                })
+                .await?;
                 line.heal();
                 Ok(seen)
             }

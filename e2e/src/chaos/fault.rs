@@ -44,7 +44,7 @@ pub enum Fault {
     Sessions,
     /// A service reaches a server late, and hears of it late, by so many milliseconds each way.
     Slow(Service, Server, u32),
-    /// Nothing passes between them, and nobody is told.
+    /// Nothing passes between them, and nobody is told; in the end it is lost with the connections.
     Silent(Service, Server),
     /// Their connections are closed, and none can be opened.
     Cut(Service, Server),
