@@ -3,6 +3,8 @@
 #[cfg(feature = "stack")]
 pub(crate) mod bench;
 mod cargo;
+#[cfg(feature = "stack")]
+pub(crate) mod chaos;
 mod ensure;
 pub(crate) mod prepare;
 pub(crate) mod say;

@@ -8,6 +8,8 @@
 pub mod audit;
 #[cfg(feature = "stack")]
 pub mod bench;
+#[cfg(feature = "stack")]
+pub mod chaos;
 mod child;
 #[cfg(feature = "stack")]
 pub mod drill;

@@ -22,6 +22,8 @@ enum Verb {
     Shop(cli::shop::Verb),
     #[cfg(feature = "stack")]
     Bench(cli::bench::Arguments),
+    #[cfg(feature = "stack")]
+    Chaos(cli::chaos::Arguments),
     Test(cli::test::Arguments),
     Servers(cli::servers::Arguments),
     Prepare(cli::prepare::Arguments),
@@ -40,11 +42,12 @@ Examples:
   cargo saga audit                    whether all books agree
   cargo saga test                     every test of the workspace
   cargo saga bench                    how fast it is, beside what the machine can do
+  cargo saga chaos                    break it at random under load: nothing is lost
   cargo saga prepare                  after a query or a table has changed
 
 Ends with: 0 done, and as expected; 1 something failed; 2 wrong usage; 3 no shop is running; 130 interrupted;
 4 not as expected: an order ended otherwise, a scenario saw something else, an answer is wrong, the books
-do not agree.";
+do not agree; 5 a chaos in which too little happened to prove anything.";
 
 // Everything runs on the main thread: children are told when the thread that started them ends.
 #[tokio::main(flavor = "current_thread")]
@@ -55,6 +58,8 @@ async fn main() -> ExitCode {
         Verb::Shop(verb) => Box::pin(cli::shop::run(verb)).await,
         #[cfg(feature = "stack")]
         Verb::Bench(arguments) => cli::until_interrupted(cli::bench::run(arguments)).await,
+        #[cfg(feature = "stack")]
+        Verb::Chaos(arguments) => cli::until_interrupted(cli::chaos::run(arguments)).await,
         Verb::Servers(arguments) => cli::until_interrupted(cli::servers::run(arguments)).await,
         Verb::Prepare(arguments) => cli::until_interrupted(cli::prepare::run(arguments)).await,
     };

@@ -40,6 +40,7 @@ const CHUNK: usize = 16 * 1024;
 struct Counters {
     open: AtomicUsize,
     accepted: AtomicUsize,
+    disturbed: AtomicUsize,
 }
 
 /// A proxy in front of one server. Dropping it closes everything.
@@ -107,6 +108,11 @@ impl Proxy {
     pub fn accepted(&self) -> usize {
         self.counters.accepted.load(Ordering::SeqCst)
     }
+
+    /// Pieces and new connections that were ever delayed or held back.
+    pub fn disturbed(&self) -> usize {
+        self.counters.disturbed.load(Ordering::SeqCst)
+    }
 }
 
 /// Accepts until the proxy is dropped; while cut, there is no listener, so that connecting is refused.
@@ -163,7 +169,10 @@ impl Drop for Open {
     }
 }
 
-async fn serve(client: TcpStream, target: SocketAddr, mut condition: watch::Receiver<Condition>, _open: Open) {
+async fn serve(client: TcpStream, target: SocketAddr, mut condition: watch::Receiver<Condition>, open: Open) {
+    if condition.borrow().mode != Mode::Passing {
+        open.0.disturbed.fetch_add(1, Ordering::SeqCst);
+    }
     if passing(&mut condition).await.is_err() {
         return;
     }
@@ -172,8 +181,8 @@ async fn serve(client: TcpStream, target: SocketAddr, mut condition: watch::Rece
     let _ = server.set_nodelay(true);
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
-    let up = pump(client_read, server_write, condition.clone(), |condition| condition.to_target);
-    let down = pump(server_read, client_write, condition, |condition| condition.to_client);
+    let up = pump(client_read, server_write, condition.clone(), |condition| condition.to_target, &open.0);
+    let down = pump(server_read, client_write, condition, |condition| condition.to_client, &open.0);
     let _ = tokio::try_join!(up, down);
 }
 
@@ -183,9 +192,11 @@ async fn pump(
     to: impl AsyncWrite + Unpin,
     condition: watch::Receiver<Condition>,
     delay: fn(&Condition) -> Duration,
+    counters: &Counters,
 ) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel(UNDER_WAY);
-    let (read, written) = tokio::join!(take(from, sender, condition.clone(), delay), give(to, receiver, condition));
+    let (read, written) =
+        tokio::join!(take(from, sender, condition.clone(), delay), give(to, receiver, condition, counters));
     read.and(written)
 }
 
@@ -210,8 +221,12 @@ async fn give(
     mut to: impl AsyncWrite + Unpin,
     mut chunks: mpsc::Receiver<(Instant, Bytes)>,
     mut condition: watch::Receiver<Condition>,
+    counters: &Counters,
 ) -> io::Result<()> {
     while let Some((due, chunk)) = chunks.recv().await {
+        if due > Instant::now() || condition.borrow().mode != Mode::Passing {
+            counters.disturbed.fetch_add(1, Ordering::SeqCst);
+        }
         sleep_until(due).await;
         passing(&mut condition).await?;
         if chunk.is_empty() {

@@ -4,6 +4,7 @@
 
 mod compose;
 pub mod control;
+mod hands;
 mod logs;
 pub mod native;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use control::{Act, Control, Disturbed, Part};
+pub use hands::Hands;
 pub use logs::Line;
 
 use crate::eventually::{State, eventually};

@@ -1,20 +1,14 @@
 //! `saga bench`: how fast, how soon, at what cost, on this machine.
 
-use std::env;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use e2e::Servers;
 use e2e::bench::{Bench, Kind};
-use e2e::stack::programs;
-use e2e::workspace;
-use tokio::process::Command;
 
-use crate::cli::cargo::{cargo, run as run_command, run_well};
+use crate::cli::cargo::release;
 use crate::cli::ensure_servers;
 use crate::cli::say::{say, timed};
 
@@ -56,12 +50,9 @@ enum Which {
     Saga,
 }
 
-/// Set for the release build, which does the work.
-const BUILT: &str = "SAGA_BENCH_BUILT";
-
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    if env::var_os(BUILT).is_none() {
-        return run_release().await;
+    if !release::is_here() {
+        return release::hand_over().await;
     }
     ensure_servers(arguments.yes).await?;
     let servers = timed("PostgreSQL and RabbitMQ are ready, on a disk", Servers::start_on_disk()).await?;
@@ -88,18 +79,4 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     servers.stop().await?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Builds everything with optimizations and hands over to the `saga` among it.
-async fn run_release() -> anyhow::Result<ExitCode> {
-    timed("the release build is there", run_well(cargo(&["build", "--release", "--workspace", "--bins"]))).await?;
-    let built = programs()?;
-    let target: PathBuf = built.parent().context("the target directory")?.join("release");
-    let mut command = Command::new(target.join("saga"));
-    command.args(env::args_os().skip(1)).env(BUILT, "1").current_dir(workspace()).process_group(0);
-    let status = run_command(command).await?;
-    match status.code().and_then(|code| u8::try_from(code).ok()) {
-        Some(code) => Ok(ExitCode::from(code)),
-        None => bail!("the bench ended with {status}"),
-    }
 }

@@ -1,6 +1,9 @@
 //! Runs cargo in this workspace. It gets a process group of its own, so that an interruption ends all it has started:
 //! compilers and tests.
 
+#[cfg(feature = "stack")]
+pub(crate) mod release;
+
 use std::env;
 use std::path::PathBuf;
 use std::process::ExitStatus;

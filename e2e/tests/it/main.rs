@@ -3,9 +3,11 @@
 // The saga.
 mod alerts;
 mod audit;
+mod chaos;
 mod cli;
 mod compose;
 mod context;
+mod degradation;
 mod drill;
 mod edge;
 mod figures;

@@ -4,9 +4,8 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, ensure};
 use e2e::scenario::{Runner, find, names, read};
-use e2e::shop::{Act, Control, Disturbed, Listeners, Origin, Part, Shop, Whereabouts};
+use e2e::shop::{Hands, Shop};
 use e2e::{Servers, Service, Settings, Stack};
-use futures::future::LocalBoxFuture;
 
 use crate::shop::{books_balance, comes_to, order, patient, place};
 
@@ -85,9 +84,8 @@ async fn play(test: &str) -> anyhow::Result<()> {
     if let Some(servers) = &servers {
         settings = settings.on(servers.coordinates());
     }
-    let hands = Hands { stack: Rc::new(Stack::start(settings).await?), servers };
-    let stack = hands.stack.clone();
-    let shop = Shop::new(whereabouts(&stack)?, Box::new(hands))?;
+    let stack = Rc::new(Stack::start(settings).await?);
+    let shop = Hands { stack: stack.clone(), servers: servers.map(Rc::new) }.shop()?;
     let mut told = Vec::new();
     let report = Runner::new(&shop).run(&scenario, |step| told.push(step)).await?;
     let wrong: Vec<_> = report.checks.iter().filter(|check| !check.is_as_expected()).collect();
@@ -104,54 +102,5 @@ pub(crate) fn giving_up() -> Settings {
 
 /// The shop that this stack is, for scenarios that kill no server.
 pub(crate) fn shop_of(stack: &Rc<Stack>) -> anyhow::Result<Shop> {
-    Shop::new(whereabouts(stack)?, Box::new(Hands { stack: stack.clone(), servers: None }))
-}
-
-pub(crate) fn whereabouts(stack: &Stack) -> anyhow::Result<Whereabouts> {
-    let listeners = |service: Service| {
-        let client = stack.process(service).client()?;
-        let address = |url: String| url.trim_start_matches("http://").parse().context("an address");
-        anyhow::Ok((service, Listeners { http: address(client.url())?, ops: address(client.ops_url())? }))
-    };
-    Ok(Whereabouts {
-        origin: Origin::Test,
-        services: Service::ALL.into_iter().map(listeners).collect::<anyhow::Result<_>>()?,
-        ops_token: stack.order().client()?.ops_token().to_owned(),
-        broker: stack.vhost.url("administrator"),
-        broker_page: stack.broker_page(),
-        postgres: stack.database.url().to_owned(),
-        auditor: stack.auditor_url(),
-        jaeger: None,
-        logs: stack.directory().display().to_string(),
-        data: None,
-    })
-}
-
-/// Reaches into the processes of a test.
-struct Hands {
-    stack: Rc<Stack>,
-    servers: Option<Servers>,
-}
-
-impl Control for Hands {
-    fn disturbed(&self) -> LocalBoxFuture<'_, anyhow::Result<Disturbed>> {
-        Box::pin(async { Ok(Disturbed::new()) })
-    }
-
-    fn act(&self, part: Part, act: Act) -> LocalBoxFuture<'_, anyhow::Result<()>> {
-        Box::pin(async move {
-            let servers = || self.servers.as_ref().context("this test shares its servers with others");
-            match (part, act) {
-                (Part::Service(service), Act::Kill) => self.stack.process(service).kill().await,
-                (Part::Service(service), Act::Start) => self.stack.process(service).restart().await,
-                (Part::Service(service), Act::Freeze) => self.stack.process(service).pause(),
-                (Part::Service(service), Act::Thaw) => self.stack.process(service).resume(),
-                (Part::Postgres, Act::Kill) => servers()?.postgres.kill().await,
-                (Part::Postgres, Act::Start) => servers()?.postgres.start().await,
-                (Part::Rabbitmq, Act::Kill) => servers()?.broker.kill().await,
-                (Part::Rabbitmq, Act::Start) => servers()?.broker.start().await,
-                (Part::Postgres | Part::Rabbitmq, _) => anyhow::bail!("no scenario freezes a server"),
-            }
-        })
-    }
+    Hands { stack: stack.clone(), servers: None }.shop()
 }
