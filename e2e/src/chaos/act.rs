@@ -294,7 +294,7 @@ impl Hand<'_> {
         .await?;
         sleep(lasts).await;
         let met = eventually(WHOLE_WITHIN, "a request has met the switch", async || {
-            let all = shop.get(Service::Sandbox, "/switches").await?.body;
+            let all = shop.switches().await?;
             let all = all["switches"].as_array().map(Vec::as_slice).unwrap_or_default();
             let met = all.iter().find(|one| one["name"] == name).and_then(|one| one["met"].as_u64()).unwrap_or(0);
             Ok(if met > 0 { State::Reached(met) } else { State::pending(met) })
