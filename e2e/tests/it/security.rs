@@ -36,7 +36,7 @@ async fn no_service_starts_with_an_operators_token_that_is_missing_or_known_to_e
         .set(Service::Payment, "OPS_TOKEN", "demo-ops-token")
         .set(Service::Payment, "SAGA_DEMO", "on")
         .set(Service::Shipping, "OPS_TOKEN", "")
-        .set(Service::Shipping, "OPS_TOKEN_FILE", &file.display().to_string());
+        .set(Service::Shipping, "OPS_TOKEN_FILE", file.display().to_string());
     let stack = Stack::start(settings).await;
     std::fs::remove_file(&file)?;
     let stack = stack?;

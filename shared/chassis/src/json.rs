@@ -179,7 +179,6 @@ fn check<T: Validate<Context: Default>>(value: &T) -> Result<(), Problem> {
 ///
 /// # Errors
 /// It is blank, or has one.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "garde hands its context over by reference")]
 pub fn printable(value: &str, (): &()) -> garde::Result {
     if value.chars().any(char::is_control) {
         return Err(garde::Error::new("control characters are not allowed"));

@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use super::look::{Sent, list_pending};
 use super::{Act, Entry, Left, Outcome, Touched, record};
@@ -63,7 +62,10 @@ pub async fn act(
             Verb::Discard => "thrown away",
         };
         changed.push(row.id);
-        entries.push(entry(row.event_id, row.saga_id, now, (verb == Verb::Discard).then_some(row.row)));
+        // Thrown away, and not lost.
+        let kept = (verb == Verb::Discard).then_some(row.row);
+        let told = serde_json::json!({"type": row.event_type, "now": now, "row": kept});
+        entries.push(Entry { target: row.event_id.to_string(), saga_id: row.saga_id, outcome: told });
         outcome.changed.push(Touched {
             message_id: row.event_id.to_string(),
             message_type: row.event_type,
@@ -90,8 +92,4 @@ pub async fn act(
     }
     record(transaction, verb.name(), act, &entries).await?;
     Ok(outcome)
-}
-
-fn entry(event_id: Uuid, saga_id: Option<Uuid>, now: &str, row: Option<Value>) -> Entry {
-    Entry { target: event_id.to_string(), saga_id, outcome: serde_json::json!({"now": now, "row": row}) }
 }
