@@ -72,6 +72,14 @@ async fn a_parked_command_is_found_taken_up_again_and_told_in_timeline_and_trace
         (&json!("inventory"), &json!("retry message"), &json!(id))
     );
     assert_eq!(told["detail"], "ReserveStock, by ada: the cause is mended");
+    eventually(SOON, "the act has a trace of its own that links to the order's", async || {
+        let spans = collector.spans();
+        let acts = spans.iter().filter(|span| span.service == "inventory" && span.name.contains("/ops/inbox/retry"));
+        let mut linked = acts.filter(|span| span.links.iter().any(|(trace, _)| *trace == placed.trace));
+        let is_it = linked.clone().count() == 1 && linked.all(|span| span.trace_id != placed.trace);
+        Ok(if is_it { State::Reached(()) } else { State::pending(spans.len()) })
+    })
+    .await?;
     let for_all = stack.order().get(&format!("/orders/{}/timeline", placed.order)).await?.text;
     assert!(for_all.contains("retry message") && !for_all.contains("ada"), "{for_all}");
     books_balance(&stack).await

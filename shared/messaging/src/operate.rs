@@ -7,12 +7,18 @@
 //! - [`pending`]: acts on rows that wait in the outbox
 //! - [`replay`]: publishing again
 
+use std::collections::HashSet;
+
+use opentelemetry::trace::TraceContextExt as _;
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use uuid::Uuid;
 
 use crate::error::Failure;
+use crate::trace::{MOST_LINKS, TraceContext};
 
 pub mod kept;
 pub mod look;
@@ -139,6 +145,16 @@ pub async fn list_acts(connection: &mut PgConnection, saga_id: Uuid) -> Result<V
         saga_id
     );
     Ok(query.fetch_all(connection).await?)
+}
+
+/// Whoever acts has a trace of his own: it links to those of the messages.
+fn link(origins: impl Iterator<Item = TraceContext>) {
+    let (span, mut seen) = (Span::current(), HashSet::new());
+    let contexts = origins.map(|origin| origin.restore().span().span_context().clone());
+    let each_trace_once = contexts.filter(|context| context.is_valid() && seen.insert(context.trace_id()));
+    for context in each_trace_once.take(MOST_LINKS) {
+        span.add_link(context);
+    }
 }
 
 impl Outcome {

@@ -98,15 +98,20 @@ impl Raw {
 
     /// The trace it came in, by its headers.
     pub(crate) fn trace(&self) -> TraceContext {
-        let headers = self.properties.get("headers").and_then(Value::as_object);
-        let strings = headers.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
-        TraceContext::from_headers(strings)
+        origin(&self.properties)
     }
 
     /// Its sender's outbox id.
     pub(crate) fn sequence(&self) -> Option<i64> {
         self.properties.get("headers")?.get("sequence")?.as_i64()
     }
+}
+
+/// The trace that a message came in, by its properties as they are kept.
+pub(crate) fn origin(properties: &Value) -> TraceContext {
+    let headers = properties.get("headers").and_then(Value::as_object);
+    let strings = headers.into_iter().flatten().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
+    TraceContext::from_headers(strings)
 }
 
 fn digest(routing_key: &str, body: &[u8]) -> String {

@@ -5,7 +5,8 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::look::{Kept, list_kept};
-use super::{Act, Left, Outcome, Touched, record};
+use super::{Act, Left, Outcome, Touched, link, record};
+use crate::consumer::raw::origin;
 use crate::error::Failure;
 
 /// What to do with a kept message.
@@ -71,7 +72,8 @@ pub async fn act(
         meant.iter().map(|line| (line.consumer.clone(), line.message_id.clone())).unzip();
     let locked = sqlx::query!(
         r#"select i.consumer, i.message_id, i.message_type, i.key, i.status,
-                  i.status = 'retrying' and i.unfinished > 0 and i.next_attempt_at > now() as "is_running!"
+                  i.status = 'retrying' and i.unfinished > 0 and i.next_attempt_at > now() as "is_running!",
+                  i.properties
            from inbox i join unnest($1::text[], $2::text[]) as m(consumer, message_id) using (consumer, message_id)
            order by i.message_id for update of i"#,
         &consumers,
@@ -80,16 +82,20 @@ pub async fn act(
     .fetch_all(&mut *transaction)
     .await?;
     let mut outcome = Outcome::of(act, limit, meant.len());
+    let mut origins = Vec::new();
     for row in locked {
         match decide(verb, &row.status, row.is_running) {
-            Decision::Becomes(now) => outcome.changed.push(Touched {
-                message_id: row.message_id,
-                message_type: row.message_type,
-                place: row.consumer,
-                saga_id: Uuid::parse_str(&row.key).ok(),
-                was: row.status,
-                now: now.to_owned(),
-            }),
+            Decision::Becomes(now) => {
+                origins.extend(row.properties.as_ref().map(origin));
+                outcome.changed.push(Touched {
+                    message_id: row.message_id,
+                    message_type: row.message_type,
+                    place: row.consumer,
+                    saga_id: Uuid::parse_str(&row.key).ok(),
+                    was: row.status,
+                    now: now.to_owned(),
+                });
+            }
             Decision::Already(why) => {
                 outcome.unchanged.push(Left { message_id: row.message_id, why: why.to_owned(), already: true });
             }
@@ -116,6 +122,7 @@ pub async fn act(
     )
     .execute(&mut *transaction)
     .await?;
+    link(origins.into_iter());
     record(transaction, verb.name(), act, &outcome.entries()).await?;
     Ok(outcome)
 }

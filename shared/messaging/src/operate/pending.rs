@@ -5,7 +5,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::look::{Sent, list_pending};
-use super::{Act, Entry, Left, Outcome, Touched, record};
+use super::{Act, Entry, Left, Outcome, Touched, link, record};
 use crate::error::Failure;
 
 /// What to do with a row that waits.
@@ -51,6 +51,7 @@ pub async fn act(
     let mut outcome = Outcome::of(act, limit, meant.len());
     let mut entries = Vec::new();
     let mut changed: Vec<i64> = Vec::new();
+    let mut origins = Vec::new();
     for row in locked {
         if verb == Verb::Retry && !row.is_put_off {
             let why = "it is not put off: the relay has it next".to_owned();
@@ -62,6 +63,7 @@ pub async fn act(
             Verb::Discard => "thrown away",
         };
         changed.push(row.id);
+        origins.extend(serde_json::from_value(row.row["headers"].clone()));
         // Thrown away, and not lost.
         let kept = (verb == Verb::Discard).then_some(row.row);
         let told = serde_json::json!({"type": row.event_type, "now": now, "row": kept});
@@ -90,6 +92,7 @@ pub async fn act(
     if verb == Verb::Discard {
         sqlx::query!("delete from outbox where id = any($1)", &changed).execute(&mut *transaction).await?;
     }
+    link(origins.into_iter());
     record(transaction, verb.name(), act, &entries).await?;
     Ok(outcome)
 }

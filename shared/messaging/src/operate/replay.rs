@@ -5,18 +5,15 @@
 
 use std::time::Duration;
 
-use opentelemetry::trace::TraceContextExt as _;
 use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use time::OffsetDateTime;
-use tracing::Span;
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::look::{Sent, list_published};
-use super::{Act, Left, Outcome, Touched, record};
+use super::{Act, Left, Outcome, Touched, link, record};
 use crate::error::Failure;
-use crate::trace::{MOST_LINKS, TraceContext};
+use crate::trace::TraceContext;
 
 /// Its name in `operator_actions`.
 pub const VERB: &str = "replay message";
@@ -79,10 +76,7 @@ pub async fn act(
     )
     .fetch_all(&mut *transaction)
     .await?;
-    let span = Span::current();
-    for origin in origins.iter().take(MOST_LINKS) {
-        span.add_link(origin.0.restore().span().span_context().clone());
-    }
+    link(origins.into_iter().map(|origin| origin.0));
     record(transaction, VERB, act, &outcome.entries()).await?;
     Ok(outcome)
 }
