@@ -49,6 +49,9 @@ pub struct Written {
     /// When the broker confirmed it; `None` while it is in the outbox.
     #[serde(with = "time::serde::rfc3339::option")]
     pub published_at: Option<OffsetDateTime>,
+    /// When it was published first, if it was replayed.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    pub first_published_at: Option<OffsetDateTime>,
     /// How often the broker did not take it.
     pub attempts: i32,
     /// When it is tried next, if it was put off.
@@ -118,14 +121,14 @@ pub async fn read(connection: &mut PgConnection, saga_id: Uuid) -> Result<Story,
     let written = sqlx::query!(
         r#"select event_id as "event_id!", event_type as "event_type!", exchange as "exchange!",
                   routing_key as "routing_key!", headers as "headers!: Json<RowHeaders>", created_at as "created_at!",
-                  published_at, attempts as "attempts!", nullif(next_attempt_at, '-infinity') as next_attempt_at,
+                  published_at, first_published_at, attempts as "attempts!", nullif(next_attempt_at, '-infinity') as next_attempt_at,
                   last_error
            from (select id, event_id, event_type, exchange, routing_key, headers, created_at,
-                        null::timestamptz as published_at, attempts, next_attempt_at, last_error
+                        null::timestamptz as published_at, first_published_at, attempts, next_attempt_at, last_error
                  from outbox where saga_id = $1
                  union all
-                 select id, event_id, event_type, exchange, routing_key, headers, created_at, published_at, attempts,
-                        null, last_error
+                 select id, event_id, event_type, exchange, routing_key, headers, created_at, published_at,
+                        first_published_at, attempts, null, last_error
                  from outbox_history where saga_id = $1) as log
            order by id limit $2"#,
         saga_id,
@@ -153,6 +156,7 @@ pub async fn read(connection: &mut PgConnection, saga_id: Uuid) -> Result<Story,
         causation_id: row.headers.causation_id,
         created_at: row.created_at,
         published_at: row.published_at,
+        first_published_at: row.first_published_at,
         attempts: row.attempts,
         next_attempt_at: row.next_attempt_at,
         last_error: row.last_error,

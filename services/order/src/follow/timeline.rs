@@ -150,7 +150,9 @@ fn written(service: &str, row: &Written) -> Vec<Entry> {
         detail: None,
     };
     let mut entries = vec![entry(row.created_at, "written")];
-    entries.extend(row.published_at.map(|at| entry(at, "published")));
+    entries.extend(row.first_published_at.map(|at| entry(at, "published")));
+    let again = row.first_published_at.is_some().then(|| "once more".to_owned());
+    entries.extend(row.published_at.map(|at| Entry { detail: again, ..entry(at, "published") }));
     entries
 }
 

@@ -149,6 +149,7 @@ fn recall(parts: &mut [Part], open: &StepRow) {
             causation_id: None,
             created_at: open.asked_at,
             published_at: Some(open.asked_at),
+            first_published_at: None,
             attempts: 0,
             next_attempt_at: None,
             last_error: None,

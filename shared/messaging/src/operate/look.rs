@@ -134,9 +134,9 @@ pub struct Sent {
     pub is_put_off: bool,
     /// Only what was made longer ago than this.
     pub older_than: Option<Duration>,
-    /// Published at this time or later; of the history only.
+    /// First published at this time or later; of the history only.
     pub since: Option<OffsetDateTime>,
-    /// Published before this time; of the history only.
+    /// First published before this time; of the history only.
     pub until: Option<OffsetDateTime>,
     /// Only what comes after this `id`.
     pub after: Option<i64>,
@@ -166,7 +166,7 @@ pub struct SentLine {
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// When it was published, if it was.
+    /// When it was published first, if it was.
     #[serde(with = "time::serde::rfc3339::option")]
     pub published_at: Option<OffsetDateTime>,
     /// How often the broker refused it.
@@ -216,11 +216,13 @@ pub async fn list_published(connection: &mut PgConnection, which: &Sent, limit: 
         SentLine,
         r#"select id, event_id as message_id, event_type as message_type,
                   aggregate_type || ' ' || aggregate_id as "aggregate!", saga_id, correlation_id, exchange, routing_key,
-                  created_at, published_at as "published_at?", attempts, null::timestamptz as next_attempt_at, last_error
+                  created_at, coalesce(first_published_at, published_at) as published_at, attempts,
+                  null::timestamptz as next_attempt_at, last_error
            from outbox_history
            where ($1::uuid is null or event_id = $1) and ($2::text is null or event_type = $2)
              and ($3::uuid is null or saga_id = $3) and ($4::text is null or correlation_id = $4)
-             and published_at >= coalesce($5::timestamptz, '-infinity') and published_at < coalesce($6::timestamptz, 'infinity')
+             and coalesce(first_published_at, published_at) >= coalesce($5::timestamptz, '-infinity')
+             and coalesce(first_published_at, published_at) < coalesce($6::timestamptz, 'infinity')
              and ($7::float8 is null or created_at < now() - $7 * interval '1 second') and id > coalesce($8::bigint, 0)
            order by id limit $9"#,
         which.event_id,

@@ -63,11 +63,12 @@ pub async fn act(
            again as (
                insert into outbox (id, event_id, aggregate_type, aggregate_id, event_type, schema_version, saga_id,
                                    correlation_id, exchange, routing_key, mandatory, payload, headers, created_at,
-                                   replayed_at)
+                                   replayed_at, first_published_at)
                overriding system value
                select id, event_id, aggregate_type, aggregate_id, event_type, schema_version, saga_id, correlation_id,
                       exchange, routing_key, mandatory, payload,
-                      (headers - array['traceparent', 'tracestate']) || $2::jsonb, created_at, now()
+                      (headers - array['traceparent', 'tracestate']) || $2::jsonb, created_at, now(),
+                      coalesce(first_published_at, published_at)
                from moved order by id
                returning id)
            select distinct on (headers ->> 'traceparent') headers as "headers!: Json<TraceContext>" from moved"#,

@@ -108,10 +108,10 @@ pub(super) async fn settle(
                 r#"with taken as (delete from outbox where id = any($1) returning *)
                    insert into outbox_history (id, event_id, aggregate_type, aggregate_id, event_type, schema_version,
                           saga_id, correlation_id, exchange, routing_key, mandatory, payload, headers, created_at,
-                          replayed_at, attempts, last_error)
+                          replayed_at, first_published_at, attempts, last_error)
                    select id, event_id, aggregate_type, aggregate_id, event_type, schema_version, saga_id,
                           correlation_id, exchange, routing_key, mandatory, payload, headers, created_at,
-                          replayed_at, attempts, last_error
+                          replayed_at, first_published_at, attempts, last_error
                    from taken"#,
                 &ids
             )

@@ -206,12 +206,17 @@ async fn a_replay_repairs_a_wiped_queue_and_doubles_nothing() -> anyhow::Result<
     let all = Sent { since: Some(time::OffsetDateTime::now_utc() - Duration::from_secs(3600)), ..Sent::default() };
     let would = replay::act(&mut connection, &all, WINDOW, &dry(), MOST).await?;
     assert_eq!((would.changed.len(), site.count("outbox_history").await?), (20, 20));
+    let did_at = time::OffsetDateTime::now_utc();
     let did = replay::act(&mut connection, &all, WINDOW, &by("the queue was wiped"), MOST).await?;
     assert_eq!(did.changed.len(), 20);
     relay.poke.poke();
     site.counted("effects", 20).await?;
     site.counted("inbox where repeats = 1", 10).await?;
     site.counted("outbox_history where replayed_at is not null", 20).await?;
+    // When they went out first stays known, and a second look by that time finds them again.
+    assert_eq!(site.count("outbox_history where first_published_at < replayed_at").await?, 20);
+    let before = Sent { until: Some(did_at), ..all.clone() };
+    assert_eq!(list_published(&mut connection, &before, 100).await?.len(), 20);
     // In their order, under their sequence.
     assert_eq!(site.rows::<(i64,)>("select id from outbox_history order by id").await?, sequences);
     assert_eq!(site.count("(select distinct message_id from effects) e").await?, 20);
