@@ -95,7 +95,7 @@ impl<'a> Run<'a> {
                 let (wire, saga) = self.wire()?;
                 wire.deliver(&deliver.message, &saga, deliver.id).await
             }
-            Step::Unreadable(participant) => self.send_unreadable(participant).await,
+            Step::Unreadable(participant) => self.send_unreadable(participant, tell).await,
             Step::Check(name) => {
                 let expected = self.scenario.check.get(name).with_context(|| format!("no check {name}"))?;
                 self.look(Some(name), expected, tell).await
@@ -103,10 +103,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn send_unreadable(&self, participant: &str) -> anyhow::Result<()> {
+    async fn send_unreadable(&self, participant: &str, tell: Tell<'_>) -> anyhow::Result<()> {
         let service = Service::ALL.into_iter().find(|service| service.name() == participant);
         let (service, id) = (service.context("a participant")?, Uuid::now_v7().to_string());
         self.damage.remember(Broken::Parked(service, id.clone()));
+        tell(format!("  it is thrown away when the scenario ends: `cargo saga ops show {id}`"));
         self.wire.as_ref().context("a wire")?.send_unreadable(participant, &id).await
     }
 

@@ -115,7 +115,7 @@ fn operate_on_messages(place: &Place) -> anyhow::Result<()> {
     let act = |verb: &str, more: &[&str]| ops(&[&["message", verb, id.as_str()][..], &because, more].concat());
     let would = act("retry", &["--dry-run"])?;
     ended(&would, 0)?;
-    ensure!(would.text.contains("would change 1"), "{}", would.text);
+    ensure!(would.text.contains("would concern one message"), "{}", would.text);
     ended(&act("retry", &[])?, 0)?;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while ops(&["inbox", "--status", "parked"])?.text.contains("none") {
@@ -128,6 +128,9 @@ fn operate_on_messages(place: &Place) -> anyhow::Result<()> {
     ensure!(twice.text.contains("nothing to do") && twice.text.contains("is discarded"), "{}", twice.text);
     ended(&ops(&["message", "discard", "--reason", "everything"])?, 2)?;
     ended(&ops(&["show", "nobody"])?, 1)?;
+    let order = ops(&["message", "retry", "mine", "--reason", "an order's id"])?;
+    ended(&order, 1)?;
+    ensure!(order.errors.contains("is no message but an order"), "{}", order.errors);
     let replayed = ops(&["replay", "--order", "mine", "--reason", "hear it again", "--json"])?;
     ended(&replayed, 0)?;
     ensure!(json(&replayed)?["changed"].as_array().is_some_and(|all| all.len() >= 9), "{}", replayed.text);
@@ -212,7 +215,7 @@ async fn the_command_line_plays_on_a_shop_survives_its_supervisor_and_leaves_not
     operate_on_messages(&place)?;
     let audit = place.saga(&["audit", "--on", "native"])?;
     ended(&audit, 0)?;
-    assert!(audit.text.contains("3 completed, 2 compensated"), "{}", audit.text);
+    assert!(audit.text.contains("3 completed, 2 undone"), "{}", audit.text);
     watching::a_watched_shop_tells_what_begins_and_ends_to_be_violated(&place).await?;
     let drill = place.saga(&["drill", "--on", "native"])?;
     ended(&drill, 0)?;

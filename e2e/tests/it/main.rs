@@ -31,6 +31,7 @@ mod switches;
 mod traces;
 mod unreadable;
 mod why;
+mod wire;
 
 // What the tests stand on.
 mod broker;

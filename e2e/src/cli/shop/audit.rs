@@ -85,11 +85,9 @@ fn tell(report: &Report, is_now: bool) {
     show("");
     let count = |state: &str| report.orders.get(state).copied().unwrap_or(0);
     let open = count("running") + count("compensating");
-    let (completed, cancelled) = (count("completed"), count("cancelled") + count("settled"));
+    let (completed, undone) = (count("completed"), count("cancelled") + count("settled"));
     let waiting = count("needs_attention");
-    show(format!(
-        " orders: {completed} completed, {cancelled} compensated, {waiting} waiting for a person, {open} under way"
-    ));
+    show(format!(" orders: {completed} completed, {undone} undone, {waiting} waiting for a person, {open} under way"));
     if !is_now && !report.under_way.is_empty() {
         show(styled(WARNING, format!(" still under way after {} s:", PATIENCE.as_secs())));
         for what in &report.under_way {
@@ -119,7 +117,10 @@ fn show_violation(id: &str, violation: &Violation) {
 
 /// Shows what begins to be violated, and what ends to be.
 async fn watch(sources: &Sources<'_>, every: Duration) -> anyhow::Result<ExitCode> {
-    say(format!("looking every {} s at what always holds, until Ctrl-C", every.as_secs()));
+    say(format!(
+        "looking every {} s at what always holds, until Ctrl-C; shows what begins or ends to be violated",
+        every.as_secs()
+    ));
     let mut known: Vec<(&str, Violation)> = Vec::new();
     loop {
         let report = audit(sources, None).await?;

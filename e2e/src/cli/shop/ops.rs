@@ -84,7 +84,7 @@ struct By {
     /// Why, in 3 to 500 characters; kept with the act.
     #[arg(long, value_parser = reason)]
     reason: String,
-    /// Who; your login name if not said.
+    /// Who; your login name (USER) if not said, `operator` where there is none.
     #[arg(long)]
     actor: Option<String>,
     /// Say what it would do, and do nothing.

@@ -118,8 +118,8 @@ impl Told {
 /// How it all stands at the end.
 fn foot(order: &Value, timeline: &Value) {
     show("");
-    let title = |names: [&str; 6]| names.map(|name| styled(QUIET, name));
-    let mut steps = vec![title(["step", "direction", "status", "attempts", "took", "error"])];
+    let mut steps =
+        vec![["step", "direction", "status", "asked", "tries", "took", "error"].map(|name| styled(QUIET, name))];
     for row in rows(order, "steps") {
         let took = at(row, "askedAt").zip(at(row, "answeredAt")).map(|(asked, answered)| seconds(answered - asked));
         // Its receiver counts them, also while it has not answered.
@@ -130,6 +130,7 @@ fn foot(order: &Value, timeline: &Value) {
             text(row, "step"),
             text(row, "direction"),
             status(&text(row, "status")),
+            row["attempts"].to_string(),
             attempts.to_string(),
             took.unwrap_or_default(),
             text(row, "error"),
@@ -137,7 +138,8 @@ fn foot(order: &Value, timeline: &Value) {
     }
     columns(steps);
     show("");
-    let mut messages = vec![title(["message", "from", "to the queue", "where it is now", "", "event id"])];
+    let title = ["message", "from", "to the queue", "where it is now", "", "event id"];
+    let mut messages = vec![title.map(|name| styled(QUIET, name))];
     for row in rows(timeline, "messages") {
         let place = text(row, "place");
         let notes = [
@@ -152,7 +154,7 @@ fn foot(order: &Value, timeline: &Value) {
             match place.as_str() {
                 "done" => styled(GOOD, place),
                 "published" => place,
-                "parked" | "discarded" => styled(BAD, place),
+                "parked" | "skipped" | "discarded" => styled(BAD, place),
                 _ => styled(WARNING, place),
             },
             notes.into_iter().flatten().collect::<Vec<_>>().join(", "),
@@ -163,9 +165,10 @@ fn foot(order: &Value, timeline: &Value) {
     show("");
     let reason = order["reason"]["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
     let mut end = vec![["status".to_owned(), format!("{}{reason}", styled(TITLE, text(order, "status")))]];
-    end.extend(rows(timeline, "traces").iter().map(|trace| {
+    end.extend(rows(timeline, "traces").iter().enumerate().map(|(number, trace)| {
         let at = trace["url"].as_str().or(trace["traceId"].as_str()).unwrap_or_default();
-        ["trace".to_owned(), at.to_owned()]
+        // The order's own is the first.
+        [if number == 0 { "trace" } else { "an operator's" }.to_owned(), at.to_owned()]
     }));
     columns(end);
     for silent in rows(timeline, "missing") {

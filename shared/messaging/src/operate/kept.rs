@@ -48,7 +48,7 @@ fn decide(verb: Verb, status: &str, is_running: bool) -> Decision {
         (Verb::Retry, "waiting") => Impossible("it waits behind an earlier one: act on that one"),
         (Verb::Retry, _) => Becomes("retrying"),
         (Verb::Skip, "skipped") => Already("it is skipped"),
-        (Verb::Skip, "discarded") => Impossible("it is discarded: it holds nobody"),
+        (Verb::Skip, "discarded") => Impossible("it is discarded and holds nobody: retry takes it up again"),
         (Verb::Skip, _) => Becomes("skipped"),
         (Verb::Discard, "discarded") => Already("it is discarded"),
         (Verb::Discard, _) => Becomes("discarded"),

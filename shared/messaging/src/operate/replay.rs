@@ -9,6 +9,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::look::{Sent, list_published};
 use super::{Act, Left, Outcome, Touched, link, record};
@@ -43,7 +44,8 @@ pub async fn act(
             continue;
         }
         ids.push(line.id);
-        let published = line.published_at.map(|at| format!("published at {at}"));
+        let published =
+            line.published_at.and_then(|at| at.format(&Rfc3339).ok()).map(|at| format!("published at {at}"));
         outcome.changed.push(Touched {
             message_id: line.message_id.to_string(),
             message_type: line.message_type,

@@ -7,6 +7,7 @@ use futures::future::join_all;
 use serde_json::{Map, Value, json};
 
 use super::super::show::{QUIET, TITLE, columns, show as say, show_json, styled};
+use super::super::{Several, resolve};
 use super::{Exit, On, Owner, age, clock, fetch, text};
 
 /// What both lists take.
@@ -147,7 +148,7 @@ fn tell<const N: usize>(
     number: &str,
 ) -> anyhow::Result<Exit> {
     let failed = pages.iter().filter_map(|(owner, page)| Some((*owner, page.as_ref().err()?)));
-    let missing: Vec<String> = failed.map(|(owner, error)| format!("{}: {error:#}", owner.service().name())).collect();
+    let missing: Vec<String> = failed.map(|(_, error)| error.to_string()).collect();
     let found = pages.iter().filter_map(|(owner, page)| Some((*owner, page.as_ref().ok()?)));
     if which.on.json {
         let services: Map<String, Value> =
@@ -219,6 +220,9 @@ pub(super) async fn places(shop: &Shop, id: &str) -> anyhow::Result<Vec<Value>> 
     let silent = asked.iter().any(Result::is_err);
     let found: Vec<Value> = asked.into_iter().flatten().flatten().collect();
     if found.is_empty() {
+        if is_id && let Ok(meant) = resolve(shop, id, Several::Newest).await {
+            bail!("{id} is no message but an order: `cargo saga timeline {}` shows its messages", meant.order_id);
+        }
         let hint = if silent { "; not all services have answered" } else { "" };
         bail!("no service has a message {id}: it is purged, or still in a queue, or never was{hint}");
     }

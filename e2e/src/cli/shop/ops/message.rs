@@ -1,5 +1,7 @@
 //! `saga ops message`: acts on messages, wherever they wait.
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use e2e::Shop;
@@ -104,6 +106,9 @@ async fn locate(
     Ok((owner, "inbox", json!({"messageId": id, "consumer": chosen["row"]["consumer"]})))
 }
 
+/// Messages that are shown one by one.
+const SHOWN: usize = 20;
+
 /// Tells what an act did or would do.
 pub(super) fn tell(outcome: &Value, is_json: bool, verb: &str) -> anyhow::Result<Exit> {
     if is_json {
@@ -114,11 +119,21 @@ pub(super) fn tell(outcome: &Value, is_json: bool, verb: &str) -> anyhow::Result
     let (changed, unchanged) = (list("changed"), list("unchanged"));
     let title = match (outcome["dryRun"] == true, changed.len()) {
         (_, 0) => "nothing to do".to_owned(),
-        (true, count) => format!("to {verb} would change {count}:"),
-        (false, count) => format!("{count} changed:"),
+        (true, 1) => format!("to {verb} would concern one message:"),
+        (true, count) => format!("to {verb} would concern {count} messages:"),
+        (false, 1) => format!("{verb}: one message"),
+        (false, count) => format!("{verb}: {count} messages"),
     };
     show(styled(TITLE, format!(" {title}")));
-    columns(changed.iter().map(|one| {
+    if changed.len() > SHOWN {
+        let mut kinds: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for one in &changed {
+            *kinds.entry((text(&one["type"]), text(&one["place"]))).or_default() += 1;
+        }
+        columns(kinds.into_iter().map(|((kind, place), count)| [count.to_string(), kind, place]));
+        show(styled(QUIET, format!(" the first {SHOWN}; all of them with --json:")));
+    }
+    columns(changed.iter().take(SHOWN).map(|one| {
         [
             text(&one["messageId"]),
             text(&one["type"]),
@@ -127,7 +142,7 @@ pub(super) fn tell(outcome: &Value, is_json: bool, verb: &str) -> anyhow::Result
             styled(GOOD, text(&one["now"])),
         ]
     }));
-    columns(unchanged.iter().map(|one| {
+    columns(unchanged.iter().take(SHOWN).map(|one| {
         let style = if one["already"] == true { QUIET } else { BAD };
         [text(&one["messageId"]), styled(style, text(&one["why"]))]
     }));

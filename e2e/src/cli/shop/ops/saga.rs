@@ -93,9 +93,9 @@ fn tell(acted: &Value, on: &On, what: &str, verb: &str, done: &str) -> anyhow::R
         ("order", &acted["orderId"]),
         ("command", &acted["command"]),
         ("event", &acted["event"]),
-        ("status", &acted["status"]),
-        ("last attempt", if already { &Value::Null } else { &acted["lastAttempt"] }),
-        ("its code", &acted["lastCode"]),
+        (if dry { "status then" } else { "status" }, &acted["status"]),
+        ("attempt before", if already { &Value::Null } else { &acted["lastAttempt"] }),
+        ("its code", if already { &Value::Null } else { &acted["lastCode"] }),
     ];
     columns(rows.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| [name.to_owned(), text(value)]));
     Ok(Exit::Good)
