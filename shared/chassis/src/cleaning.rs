@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::idempotency;
 
+/// The loop's name.
+pub(crate) const LOOP: &str = "cleaning";
 /// Rows of one transaction: it takes milliseconds, and holds nobody up.
 const BATCH: i64 = 1_000;
 /// Between two batches, so that a purge of millions takes a tenth of the database and not all of it.
@@ -58,7 +60,12 @@ impl Cleaning {
         let history = self.retention.history;
         let days = retention::maintain_history(&mut *self.pool.acquire().await?, history).await?;
         if days.made + days.dropped > 0 {
-            tracing::info!("the history has {} days more and {} days less", days.made, days.dropped);
+            tracing::info!(
+                loop.name = LOOP,
+                "the history has {} days more and {} days less",
+                days.made,
+                days.dropped
+            );
         }
         for table in Table::ALL {
             if table != Table::Keys || self.has_keys {
@@ -88,7 +95,11 @@ impl Cleaning {
             sleep(BREATH).await;
         }
         if total > 0 {
-            tracing::info!("{total} rows of {} were older than their time, and are gone", table.name());
+            tracing::info!(
+                loop.name = LOOP,
+                "{total} rows of {} were older than their time, and are gone",
+                table.name()
+            );
         }
         Ok(())
     }

@@ -298,7 +298,7 @@ async fn transact(
         transaction.commit().await?;
         messages.poke.poke();
         // Who and why stand in the table, behind the token: people write names there.
-        tracing::warn!(count = outcome.changed.len(), "an operator chose to {verb}");
+        tracing::warn!("an operator chose to {verb}: {} of them", outcome.changed.len());
     }
     Ok(Json(outcome))
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::base::Base;
-use crate::cleaning::Cleaning;
+use crate::cleaning::{Cleaning, LOOP};
 use crate::health::Health;
 use crate::http::{Front, server};
 use crate::messages::{self, Messages};
@@ -128,7 +128,7 @@ impl Service {
         if let Some(relay) = &relay {
             let messages = Messages { pool: base.pool.clone(), poke: relay.poke(), dedup_window: retention.inbox };
             verbs = verbs.merge(story::routes(base.pool.clone())).merge(messages::routes(messages));
-            let (pulse, cleaning) = (Pulse::new("cleaning"), Cleaning { pool: base.pool.clone(), retention, has_keys });
+            let (pulse, cleaning) = (Pulse::new(LOOP), Cleaning { pool: base.pool.clone(), retention, has_keys });
             let beat = pulse.clone();
             loops.push(Loop { pulse, work: Box::new(|stop| Box::pin(cleaning.run(beat, stop))) });
         }

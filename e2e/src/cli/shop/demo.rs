@@ -71,7 +71,9 @@ async fn tour(shop: &Shop, stays: bool) -> anyhow::Result<Exit> {
     if stays {
         tell_next(shop, &reports);
     } else {
-        show("The shop ends with the tour, and its orders stay: `cargo saga up` starts it again, for the commands above.");
+        show(
+            "The shop ends with the tour, and its orders stay: `cargo saga up` starts it again, for the commands above.",
+        );
     }
     Ok(if reports.iter().all(Report::is_as_expected) { Exit::Good } else { Exit::Otherwise })
 }
