@@ -54,6 +54,28 @@ fn every_guarantee_names_a_test_that_exists() -> anyhow::Result<()> {
 }
 
 #[test]
+fn every_known_pitfall_names_a_test_or_a_scenario_that_exists() -> anyhow::Result<()> {
+    let sources = all_sources()?;
+    let scenarios: BTreeSet<String> = all_scenarios()?.into_iter().map(|scenario| scenario.name).collect();
+    let page = fs::read_to_string(workspace().join("docs/pitfalls.md"))?;
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let mut tests = 0;
+    for name in quoted {
+        let is_word = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        let is_test = name.matches('_').count() > 2 && name.chars().all(|c| is_word(c) || c == '_');
+        let is_scenario = name.contains('-') && name.chars().all(|c| is_word(c) || c == '-');
+        if is_test && !name.ends_with("_total") {
+            assert!(sources.contains(&format!("fn {name}(")), "there is no test {name}");
+            tests += 1;
+        }
+        assert!(!is_scenario || scenarios.contains(name), "there is no scenario {name}");
+    }
+    assert!(tests > 80, "{tests} tests are named");
+    Ok(())
+}
+
+#[test]
 fn every_scenario_is_listed_as_its_file_tells_it() -> anyhow::Result<()> {
     let readme = readme()?;
     for Scenario { name, about, .. } in all_scenarios()? {
