@@ -213,6 +213,13 @@ async fn no_verb_acts_without_token_reason_or_criterion_or_on_nonsense() -> anyh
         assert_eq!((unknown.status, &unknown.body["code"]), (404, &json!("message.not_found")), "{path}");
         let everything = client.ops_post(&path, &acting(&json!({}), false)).await?;
         assert_eq!((everything.status, &everything.body["code"]), (400, &json!("request.which")), "{path}");
+        let misplaced = match verb {
+            "history/replay" => json!({"messageId": which["messageId"], "putOff": true}),
+            _ if verb.starts_with("outbox") => json!({"putOff": true, "since": "2020-01-01T00:00:00Z"}),
+            _ => json!({"type": "CapturePayment"}),
+        };
+        let misplaced = client.ops_post(&path, &acting(&misplaced, false)).await?;
+        assert_eq!((misplaced.status, &misplaced.body["code"]), (400, &json!("request.which")), "{path}");
         let long = "x".repeat(10_000);
         for body in [
             json!({"which": which}),

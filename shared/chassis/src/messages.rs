@@ -14,11 +14,13 @@ use messaging::{Failure, Poke};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
-use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::json::{Json, Path, Query, printable};
 use crate::problem::Problem;
+
+mod which;
+
+use which::{WhichKept, WhichSent};
 
 /// Rows of a page, if nobody says how many.
 const PAGE: i64 = 50;
@@ -54,77 +56,6 @@ impl Acting {
         let actor = self.actor.clone().unwrap_or_else(|| "operator".to_owned());
         operate::Act { actor, reason: self.reason.clone(), is_dry_run: self.dry_run }
     }
-}
-
-/// Which messages of the inbox.
-#[derive(Clone, Debug, Default, Deserialize, Validate)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WhichKept {
-    #[garde(inner(length(chars, min = 1, max = 255), custom(printable)))]
-    message_id: Option<String>,
-    #[garde(inner(length(chars, min = 1, max = 255), custom(printable)))]
-    consumer: Option<String>,
-    #[garde(skip)]
-    status: Option<Status>,
-    #[serde(rename = "type")]
-    #[garde(inner(length(chars, min = 1, max = 255), custom(printable)))]
-    message_type: Option<String>,
-    #[garde(inner(length(chars, min = 1, max = 255), custom(printable)))]
-    error_code: Option<String>,
-    #[garde(inner(length(chars, min = 1, max = 128), custom(printable)))]
-    correlation_id: Option<String>,
-    #[garde(skip)]
-    saga_id: Option<Uuid>,
-    /// Seconds.
-    #[garde(inner(range(max = 315_360_000)))]
-    older_than: Option<u32>,
-    #[garde(skip)]
-    after: Option<i64>,
-    #[garde(inner(range(min = 1, max = operate::MOST)))]
-    limit: Option<i64>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Status {
-    Waiting,
-    Retrying,
-    Parked,
-    Skipped,
-    Discarded,
-    Done,
-}
-
-/// Which rows of the outbox or its history.
-#[derive(Clone, Debug, Default, Deserialize, Validate)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WhichSent {
-    #[garde(skip)]
-    message_id: Option<Uuid>,
-    #[serde(rename = "type")]
-    #[garde(inner(length(chars, min = 1, max = 255), custom(printable)))]
-    message_type: Option<String>,
-    #[garde(skip)]
-    saga_id: Option<Uuid>,
-    #[garde(inner(length(chars, min = 1, max = 128), custom(printable)))]
-    correlation_id: Option<String>,
-    /// Only what the broker has refused, and what waits behind it.
-    #[serde(default)]
-    #[garde(skip)]
-    put_off: bool,
-    /// Seconds.
-    #[garde(inner(range(max = 315_360_000)))]
-    older_than: Option<u32>,
-    #[serde(default, with = "time::serde::rfc3339::option")]
-    #[garde(skip)]
-    since: Option<OffsetDateTime>,
-    #[serde(default, with = "time::serde::rfc3339::option")]
-    #[garde(skip)]
-    until: Option<OffsetDateTime>,
-    #[garde(skip)]
-    after: Option<i64>,
-    #[garde(inner(range(min = 1, max = operate::MOST)))]
-    limit: Option<i64>,
 }
 
 /// Messages that are meant, and who acts on them.
@@ -189,7 +120,7 @@ async fn list_kept(
     State(messages): State<Messages>,
     Query(which): Query<WhichKept>,
 ) -> Result<Json<Page<KeptLine>>, Problem> {
-    let limit = which.limit.unwrap_or(PAGE);
+    let limit = which.limit().unwrap_or(PAGE);
     let rows = look::list_kept(&mut *messages.pool.acquire().await?, &which.filter(), limit).await?;
     Ok(Json(page(rows, limit, |row| row.seq)))
 }
@@ -198,7 +129,7 @@ async fn list_pending(
     State(messages): State<Messages>,
     Query(which): Query<WhichSent>,
 ) -> Result<Json<Page<SentLine>>, Problem> {
-    let limit = which.limit.unwrap_or(PAGE);
+    let limit = which.limit().unwrap_or(PAGE);
     let rows = look::list_pending(&mut *messages.pool.acquire().await?, &which.filter(), limit).await?;
     Ok(Json(page(rows, limit, |row| row.id)))
 }
@@ -207,7 +138,7 @@ async fn list_published(
     State(messages): State<Messages>,
     Query(which): Query<WhichSent>,
 ) -> Result<Json<Page<SentLine>>, Problem> {
-    let limit = which.limit.unwrap_or(PAGE);
+    let limit = which.limit().unwrap_or(PAGE);
     let rows = look::list_published(&mut *messages.pool.acquire().await?, &which.filter(), limit).await?;
     Ok(Json(page(rows, limit, |row| row.id)))
 }
@@ -225,10 +156,8 @@ async fn act_on_kept(
     State(messages): State<Messages>,
     Json(Request { which, act }): Json<Request<WhichKept>>,
 ) -> Result<Json<Outcome>, Problem> {
-    let names_something = which.message_id.is_some() || which.status.is_some() || which.saga_id.is_some();
-    let (is_one, limit) = (which.message_id.is_some(), which.limit.unwrap_or(operate::MOST));
-    let which = which.filter();
-    meant(names_something, "a messageId, a sagaId or a status")?;
+    meant(which.names_something(), WhichKept::NEEDED)?;
+    let (is_one, limit, which) = (which.is_one(), which.limit().unwrap_or(operate::MOST), which.filter());
     let (act, verb) = (act.act(), verb);
     transact(&messages, is_one, act.is_dry_run, verb.name(), async |transaction| {
         kept::act(transaction, verb, &which, &act, limit).await
@@ -241,10 +170,8 @@ async fn act_on_pending(
     State(messages): State<Messages>,
     Json(Request { which, act }): Json<Request<WhichSent>>,
 ) -> Result<Json<Outcome>, Problem> {
-    let names_something = which.message_id.is_some() || which.put_off || which.saga_id.is_some();
-    let (is_one, limit) = (which.message_id.is_some(), which.limit.unwrap_or(operate::MOST));
-    let which = which.filter();
-    meant(names_something, "a messageId, a sagaId or putOff")?;
+    meant(which.names_waiting(), WhichSent::NEEDED_OF_WAITING)?;
+    let (is_one, limit, which) = (which.is_one(), which.limit().unwrap_or(operate::MOST), which.filter());
     let act = act.act();
     transact(&messages, is_one, act.is_dry_run, verb.name(), async |transaction| {
         pending::act(transaction, verb, &which, &act, limit).await
@@ -256,10 +183,8 @@ async fn replay_published(
     State(messages): State<Messages>,
     Json(Request { which, act }): Json<Request<WhichSent>>,
 ) -> Result<Json<Outcome>, Problem> {
-    let names_something = which.message_id.is_some() || which.since.is_some() || which.saga_id.is_some();
-    let (is_one, limit) = (which.message_id.is_some(), which.limit.unwrap_or(operate::MOST));
-    let which = which.filter();
-    meant(names_something, "a messageId, a sagaId or since")?;
+    meant(which.names_published(), WhichSent::NEEDED_OF_PUBLISHED)?;
+    let (is_one, limit, which) = (which.is_one(), which.limit().unwrap_or(operate::MOST), which.filter());
     let (act, window) = (act.act(), messages.dedup_window);
     transact(&messages, is_one, act.is_dry_run, replay::VERB, async |transaction| {
         replay::act(transaction, &which, window, &act, limit).await
@@ -311,49 +236,4 @@ fn page<L>(rows: Vec<L>, limit: i64, place: impl Fn(&L) -> i64) -> Page<L> {
     let is_full = i64::try_from(rows.len()).is_ok_and(|count| count >= limit);
     let next = rows.last().filter(|_| is_full).map(place);
     Page { rows, next }
-}
-
-impl WhichKept {
-    fn filter(self) -> look::Kept {
-        look::Kept {
-            message_id: self.message_id,
-            consumer: self.consumer,
-            statuses: self.status.map(|status| status.name().to_owned()).into_iter().collect(),
-            message_type: self.message_type,
-            error_code: self.error_code,
-            correlation_id: self.correlation_id,
-            key: self.saga_id.map(|id| id.to_string()),
-            older_than: self.older_than.map(|seconds| Duration::from_secs(seconds.into())),
-            after: self.after,
-        }
-    }
-}
-
-impl WhichSent {
-    fn filter(self) -> look::Sent {
-        look::Sent {
-            event_id: self.message_id,
-            message_type: self.message_type,
-            saga_id: self.saga_id,
-            correlation_id: self.correlation_id,
-            is_put_off: self.put_off,
-            older_than: self.older_than.map(|seconds| Duration::from_secs(seconds.into())),
-            since: self.since,
-            until: self.until,
-            after: self.after,
-        }
-    }
-}
-
-impl Status {
-    fn name(self) -> &'static str {
-        match self {
-            Status::Waiting => "waiting",
-            Status::Retrying => "retrying",
-            Status::Parked => "parked",
-            Status::Skipped => "skipped",
-            Status::Discarded => "discarded",
-            Status::Done => "done",
-        }
-    }
 }
