@@ -1,6 +1,8 @@
 //! Acts on messages that a consumer keeps in its inbox. The consumer looks once a second, so what is taken up again
 //! runs soon. A message that runs just now is left alone: its run decides.
 
+use std::collections::HashMap;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -66,10 +68,12 @@ pub async fn act(
     act: &Act,
     limit: i64,
 ) -> Result<Outcome, Failure> {
-    // The lock first, so that what is decided on is what is changed.
     let meant = list_kept(transaction, which, limit).await?;
     let (consumers, ids): (Vec<String>, Vec<String>) =
         meant.iter().map(|line| (line.consumer.clone(), line.message_id.clone())).unzip();
+    let was: HashMap<_, _> =
+        meant.iter().map(|line| ((line.consumer.as_str(), line.message_id.as_str()), line.status.as_str())).collect();
+    // Once more, under the lock: what is decided on is what is changed.
     let locked = sqlx::query!(
         r#"select i.consumer, i.message_id, i.message_type, i.key, i.status,
                   i.status = 'retrying' and i.unfinished > 0 and i.next_attempt_at > now() as "is_running!",
@@ -84,6 +88,11 @@ pub async fn act(
     let mut outcome = Outcome::of(act, limit, meant.len());
     let mut origins = Vec::new();
     for row in locked {
+        if was.get(&(row.consumer.as_str(), row.message_id.as_str())) != Some(&row.status.as_str()) {
+            let why = format!("it has become {} meanwhile: ask again", row.status);
+            outcome.unchanged.push(Left { message_id: row.message_id, why, already: false });
+            continue;
+        }
         match decide(verb, &row.status, row.is_running) {
             Decision::Becomes(now) => {
                 origins.extend(row.properties.as_ref().map(origin));

@@ -3,12 +3,12 @@
 //! the message skips it, and order within an aggregate is as it was. The message is shown in the trace of whoever
 //! replays it, which links to the ones it came from. Poke the relay after the commit.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::types::Json;
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::look::{Sent, list_published};
@@ -33,7 +33,11 @@ pub async fn act(
 ) -> Result<Outcome, Failure> {
     let meant = list_published(transaction, which, limit).await?;
     let mut outcome = Outcome::of(act, limit, meant.len());
-    let oldest = OffsetDateTime::now_utc() - dedup_window;
+    // By the clock that purges inboxes.
+    let oldest =
+        sqlx::query_scalar!(r#"select now() - $1 * interval '1 second' as "oldest!""#, dedup_window.as_secs_f64())
+            .fetch_one(&mut *transaction)
+            .await?;
     let mut ids = Vec::new();
     for line in meant {
         if line.created_at < oldest {
@@ -60,7 +64,7 @@ pub async fn act(
     }
     let context = TraceContext::current();
     let trace = context.entries().map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
-    let origins = sqlx::query_scalar!(
+    let moved = sqlx::query!(
         r#"with moved as (delete from outbox_history where id = any($1) returning *),
            again as (
                insert into outbox (id, event_id, aggregate_type, aggregate_id, event_type, schema_version, saga_id,
@@ -73,13 +77,16 @@ pub async fn act(
                       coalesce(first_published_at, published_at)
                from moved order by id
                returning id)
-           select distinct on (headers ->> 'traceparent') headers as "headers!: Json<TraceContext>" from moved"#,
+           select event_id as "event_id!", headers as "headers!: Json<TraceContext>" from moved"#,
         &ids,
         Value::Object(trace)
     )
     .fetch_all(&mut *transaction)
     .await?;
-    link(origins.into_iter().map(|origin| origin.0));
+    // What somebody else has just replayed is not ours to tell of.
+    let ours: HashSet<String> = moved.iter().map(|row| row.event_id.to_string()).collect();
+    outcome.changed.retain(|touched| ours.contains(&touched.message_id));
+    link(moved.into_iter().map(|row| row.headers.0));
     record(transaction, VERB, act, &outcome.entries()).await?;
     Ok(outcome)
 }

@@ -275,3 +275,50 @@ async fn pages_pass_over_nothing_that_was_there() -> anyhow::Result<()> {
     assert!(show(&mut connection, "no id of anything").await?.is_empty());
     Ok(())
 }
+
+/// Waits until a session waits for another one's lock.
+async fn somebody_waits(site: &Site) -> anyhow::Result<()> {
+    site.counted("pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'", 1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_people_who_act_at_once_the_second_is_told_what_the_first_has_done() -> anyhow::Result<()> {
+    let site = Site::open().await?;
+    let wire = Wire::open(&site).await?;
+    let relay = site.relay(quick_relay());
+    let consumer = site.consumer(WORK, parking_while(&Arc::new(AtomicBool::new(true))));
+    wire.send("a", "bad").await?;
+    site.counted("inbox where status = 'parked'", 1).await?;
+    let (mut ada, mut bob) = (site.pool.begin().await?, site.pool.begin().await?);
+    let (discards, retries) = (by("nobody needs it"), by("mended"));
+    kept::act(&mut ada, kept::Verb::Discard, &parked(), &discards, MOST).await?;
+    let which = parked();
+    let second = kept::act(&mut bob, kept::Verb::Retry, &which, &retries, MOST);
+    let first = async {
+        somebody_waits(&site).await?;
+        anyhow::Ok(ada.commit().await?)
+    };
+    let (second, first) = futures::join!(second, first);
+    first?;
+    let second = second?;
+    assert!(second.changed.is_empty() && second.unchanged[0].why.contains("discarded meanwhile"), "{second:?}");
+    bob.rollback().await?;
+
+    site.append(&[command("b", "work", "good")]).await?;
+    site.counted("outbox_history", 1).await?;
+    let (mut ada, mut bob) = (site.pool.begin().await?, site.pool.begin().await?);
+    let all = Sent { since: Some(time::OffsetDateTime::UNIX_EPOCH), ..Sent::default() };
+    assert_eq!(replay::act(&mut ada, &all, WINDOW, &retries, MOST).await?.changed.len(), 1);
+    let second = replay::act(&mut bob, &all, WINDOW, &retries, MOST);
+    let first = async {
+        somebody_waits(&site).await?;
+        anyhow::Ok(ada.commit().await?)
+    };
+    let (second, first) = futures::join!(second, first);
+    first?;
+    assert!(second?.changed.is_empty(), "it was replayed once");
+    bob.commit().await?;
+    assert_eq!(records(&site, replay::VERB).await?, 1);
+    consumer.stop().await?;
+    relay.stop().await
+}
